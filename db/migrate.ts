@@ -1,0 +1,33 @@
+import { readdir } from 'node:fs/promises'
+import type { Kysely } from 'kysely'
+import { type Migration, type MigrationInfo, type MigrationProvider, Migrator } from 'kysely/migration'
+
+const MIGRATIONS = new URL('./migrations/', import.meta.url)
+
+const provider: MigrationProvider = {
+  async getMigrations() {
+    const files = (await readdir(MIGRATIONS)).filter((file) => file.endsWith('.ts')).sort()
+    const modules = await Promise.all(files.map((file) => import(new URL(file, MIGRATIONS).href) as Promise<Migration>))
+    return Object.fromEntries(files.map((file, i) => [file.replace(/\.ts$/, ''), modules[i] as Migration]))
+  },
+}
+
+const migrator = (db: Kysely<never>) => new Migrator({ db, provider })
+
+/**
+ * Brings the schema to the newest version. Safe to run again and from several processes at once: Kysely's
+ * migrator holds a lock in the database while it works.
+ *
+ * @returns the names of the migrations that this call applied
+ * @throws what PostgreSQL answered to the failing statement; nothing of that run is kept
+ */
+export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
+  const { error, results } = await migrator(db as unknown as Kysely<never>).migrateToLatest()
+  if (error) throw error
+  return (results ?? []).map((result) => result.migrationName)
+}
+
+/** Every known migration, oldest first, with the moment it was applied (or none). Changes nothing. */
+export async function migrationStatus<DB>(db: Kysely<DB>): Promise<readonly MigrationInfo[]> {
+  return migrator(db as unknown as Kysely<never>).getMigrations()
+}

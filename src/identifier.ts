@@ -1,0 +1,74 @@
+import { createHash } from 'node:crypto'
+import { codePoints, isStorable } from './text.ts'
+
+/** An identifier of a contact as posted or imported; `value` is JSON text. */
+export interface Identifier {
+  key: string
+  value: string
+}
+
+/** The key under which a contact is also known by its own id (decisions, "Contact"). */
+export const CONTACT_ID_KEY = 'contact_id'
+
+const MAX_KEY_code_points = 128
+const MAX_VALUE_code_points = 1024
+const NUMBER = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
+
+/** A value that is the same text for all spellings of the same JSON scalar: a letter for the type, then the value. */
+export type CanonicalValue = { ok: true; canonical: string } | { ok: false; problem: string }
+
+/**
+ * Brings a number to sign, digits without outer zeros, and exponent. It works on the text, so that no digit is lost
+ * and a huge exponent costs nothing.
+ */
+function canonicalNumber(sign: string, whole: string, fraction: string, exponent: string): string {
+  const digits = (whole + fraction).replace(/^0+/, '')
+  if (digits === '') return '0'
+  const significant = digits.replace(/0+$/, '')
+  const scale = BigInt(exponent) - BigInt(fraction.length) + BigInt(digits.length - significant.length)
+  return `${sign}${significant}e${scale}`
+}
+
+/**
+ * Reads an identifier's value, which must be JSON text holding a non-empty string, a number or a boolean, at most
+ * 1024 code points long (decisions, "Recording a custom event"). Never throws.
+ */
+export function canonicalValue(text: string): CanonicalValue {
+  if (!isStorable(text)) return { ok: false, problem: 'must not hold NUL or a lone surrogate' }
+  if (codePoints(text) > MAX_VALUE_code_points) {
+    return { ok: false, problem: `must be at most ${MAX_VALUE_code_points} characters long` }
+  }
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    return { ok: false, problem: `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}` }
+  }
+  if (typeof value === 'boolean') return { ok: true, canonical: `b${value}` }
+  if (typeof value === 'number') {
+    const [, sign = '', whole = '', fraction = '', exponent = '0'] = NUMBER.exec(text.trim()) ?? []
+    return { ok: true, canonical: `n${canonicalNumber(sign, whole, fraction, exponent)}` }
+  }
+  if (typeof value !== 'string' || value === '') {
+    return { ok: false, problem: 'must be JSON text of a non-empty string, a number or a boolean' }
+  }
+  if (!isStorable(value)) return { ok: false, problem: 'must not hold NUL or a lone surrogate, escaped or not' }
+  return { ok: true, canonical: `s${value}` }
+}
+
+/** What is wrong with an identifier's key, or nothing. */
+export function keyProblem(key: string): string | undefined {
+  if (!isStorable(key)) return 'must not hold NUL or a lone surrogate'
+  const length = codePoints(key)
+  if (length < 1 || length > MAX_KEY_code_points) return `must be 1 to ${MAX_KEY_code_points} characters long`
+  return undefined
+}
+
+/**
+ * The 32 bytes by which an identifier is unique in its project: SHA-256 of key, NUL and canonical value. A key holds
+ * no NUL, so no two identifiers share the hashed text. In SQL: `sha256(convert_to(key, 'UTF8') || '\x00' ||
+ * convert_to(canonical, 'UTF8'))`.
+ */
+export function identifierDigest(key: string, canonical: string): Buffer {
+  return createHash('sha256').update(`${key}\0${canonical}`).digest()
+}

@@ -1,0 +1,53 @@
+import { createHash, randomInt, timingSafeEqual } from 'node:crypto'
+import { crc32 } from 'node:zlib'
+
+/** The scopes a key can have; `x-required-scope` in the document names the one an operation needs. */
+export const SCOPES = ['read', 'events:write'] as const
+export type Scope = (typeof SCOPES)[number]
+
+const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+const ID_LENGTH = 12
+const SECRET_LENGTH = 27
+const CHECKSUM_LENGTH = 6
+const FORM = /^ft_([0-9A-Za-z]{12})_([0-9A-Za-z]{27})([0-9A-Za-z]{6})$/
+
+/** A well-formed API key, taken apart. */
+export interface ApiKey {
+  key_id: string
+  secret: string
+}
+
+const randomText = (length: number) => Array.from({ length }, () => BASE62[randomInt(BASE62.length)]).join('')
+
+/** CRC-32 (IEEE) of the text in base62, big-endian, zero-padded (decisions, "Keys"). */
+function checksum(text: string): string {
+  let rest = crc32(text)
+  let digits = ''
+  for (let i = 0; i < CHECKSUM_LENGTH; i += 1) {
+    digits = BASE62[rest % BASE62.length] + digits
+    rest = Math.floor(rest / BASE62.length)
+  }
+  return digits
+}
+
+/** Writes a key as the caller sends it. */
+export function formatKey({ key_id, secret }: ApiKey): string {
+  const body = `ft_${key_id}_${secret}`
+  return body + checksum(body)
+}
+
+/** Makes a new random key: about 71 bits of public id and 160 bits of secret. */
+export const generateKey = (): ApiKey => ({ key_id: randomText(ID_LENGTH), secret: randomText(SECRET_LENGTH) })
+
+/** Takes a key apart, or gives nothing when its form or checksum is wrong, so that a typing error costs no look-up. */
+export function parseKey(text: string): ApiKey | undefined {
+  const [, key_id, secret, sum] = FORM.exec(text) ?? []
+  if (key_id === undefined || secret === undefined) return undefined
+  return checksum(text.slice(0, -CHECKSUM_LENGTH)) === sum ? { key_id, secret } : undefined
+}
+
+/** What is stored instead of the secret: its SHA-256. */
+export const hashSecret = (secret: string): Buffer => createHash('sha256').update(secret).digest()
+
+/** Compares a presented secret with a stored hash in constant time. */
+export const secretMatches = (secret: string, hash: Buffer): boolean => timingSafeEqual(hashSecret(secret), hash)

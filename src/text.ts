@@ -1,0 +1,42 @@
+/** The number of Unicode code points, which is what every length limit of the contract counts. */
+export function codePoints(text: string): number {
+  let count = 0
+  for (const _ of text) count += 1
+  return count
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this looks for
+const CONTROL = /[\u0000-\u001f\u007f-\u009f]/
+
+export const hasControlCharacter = (text: string): boolean => CONTROL.test(text)
+
+/** Whether PostgreSQL can store the text and JSON can carry it: no NUL and no lone surrogate. */
+export const isStorable = (text: string): boolean => !text.includes('\0') && text.isWellFormed()
+
+export const MAX_ID_code_points = 128
+
+/**
+ * What is wrong with an identifier of a resource, or nothing (decisions, "Ids"): 1 to 128 code points, no control
+ * characters, not `.` or `..`, which no URL can carry as a path segment.
+ */
+export function idProblem(id: string): string | undefined {
+  if (!id.isWellFormed()) return 'must not hold a lone surrogate'
+  if (hasControlCharacter(id)) return 'must not hold control characters'
+  const length = codePoints(id)
+  if (length < 1 || length > MAX_ID_code_points) return `must be 1 to ${MAX_ID_code_points} characters long`
+  if (id === '.' || id === '..') return 'must not be "." or ".."'
+  return undefined
+}
+
+/** How many arrays and objects of a JSON value lie inside each other; a scalar has 0. */
+export function jsonDepth(value: unknown): number {
+  let deepest = 0
+  const open: [unknown, number][] = [[value, 0]]
+  for (let next = open.pop(); next; next = open.pop()) {
+    const [item, depth] = next
+    if (typeof item !== 'object' || item === null) continue
+    deepest = Math.max(deepest, depth + 1)
+    for (const child of Object.values(item)) open.push([child, depth + 1])
+  }
+  return deepest
+}
