@@ -1,0 +1,49 @@
+import type { operations } from '../../generated/api.ts'
+import type { Page } from '../page.ts'
+
+export type OperationId = keyof operations
+
+type KnownKeys<T> = { [K in keyof T as string extends K ? never : K]: T[K] }
+type ParametersOf<K extends OperationId> = operations[K]['parameters']
+type Body<T> = T extends { content: { 'application/json': infer B } } ? B : undefined
+type Success<K extends OperationId> = operations[K]['responses'][200]
+type SuccessHeader<K extends OperationId> = keyof KnownKeys<Success<K>['headers']>
+
+/** Parameters that have a default in the document: optional for the caller, always there for the handler. */
+type Defaulted = 'limit' | 'direction'
+type WithDefaults<Q> = Q & Required<Pick<Q, Extract<keyof Q, Defaulted>>>
+
+/** The parts of a request after validation, with defaults filled in. */
+export interface OperationRequest<K extends OperationId> {
+  path: ParametersOf<K>['path']
+  query: WithDefaults<NonNullable<ParametersOf<K>['query']>>
+  headers: NonNullable<ParametersOf<K>['header']>
+  body: operations[K] extends { requestBody: infer B } ? Body<B> : undefined
+}
+
+/** An answer that may be a stored one, given again. */
+export interface Replayable<T> {
+  body: T
+  replayed: boolean
+}
+
+/** What a handler gives back, by the headers that the document promises for its success. */
+export type OperationResult<K extends OperationId> =
+  Body<Success<K>> extends infer B
+    ? 'Next-Cursor' extends SuccessHeader<K>
+      ? B extends (infer Row)[]
+        ? Page<Row>
+        : never
+      : 'Idempotent-Replayed' extends SuccessHeader<K>
+        ? Replayable<B>
+        : B
+    : never
+
+/** A handler of one operation: finds, throws a named error or returns. `Context` is what it may use. */
+export type Handler<K extends OperationId, Context> = (
+  request: OperationRequest<K>,
+  context: Context,
+) => Promise<OperationResult<K>>
+
+/** One handler for each operation of the document, no fewer and no more. */
+export type Handlers<Context> = { [K in OperationId]: Handler<K, Context> }

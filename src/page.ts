@@ -1,0 +1,129 @@
+import { createHash } from 'node:crypto'
+import { crc32 } from 'node:zlib'
+import { type ApiError, invalidRequest } from './errors.ts'
+
+export type Direction = 'ASC' | 'DESC'
+
+/** The values a list is sorted by, in order; those of a page's last row are where the next page begins. */
+export type SortKey = readonly (string | number)[]
+
+/** What the caller asked for, after validation. */
+export interface PageQuery {
+  limit: number
+  direction: Direction
+  cursor?: string
+}
+
+/** One page of a list; `next` is the cursor of the page after it, absent on the last one. */
+export class Page<Row> {
+  readonly rows: Row[]
+  readonly next: string | undefined
+
+  constructor(rows: Row[], next: string | undefined) {
+    this.rows = rows
+    this.next = next
+  }
+}
+
+const VERSION = 1
+const FINGERPRINT_bytes = 12
+const CHECKSUM_bytes = 4
+
+const foreignCursor = (): ApiError =>
+  invalidRequest([
+    {
+      pointer: '/query/cursor',
+      message:
+        'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew',
+    },
+  ])
+
+/** What a cursor is bound to: operation, path, direction and filters, everything but the limit. */
+export function fingerprint(scope: readonly unknown[]): Buffer {
+  return createHash('sha256').update(JSON.stringify(scope)).digest().subarray(0, FINGERPRINT_bytes)
+}
+
+/**
+ * base64url of version, fingerprint, sort key as JSON, and CRC-32 (decisions, "Paging"). It guards against mix-ups, not
+ * against malice: a cursor opens nothing that its holder could not read anyway.
+ */
+export function encodeCursor(scope: Buffer, key: SortKey): string {
+  const body = Buffer.concat([Buffer.of(VERSION), scope, Buffer.from(JSON.stringify(key))])
+  const checksum = Buffer.alloc(CHECKSUM_bytes)
+  checksum.writeUInt32BE(crc32(body))
+  return Buffer.concat([body, checksum]).toString('base64url')
+}
+
+/**
+ * Reads a cursor back.
+ * @param isKey whether a value has the form of this list's sort key; a forged cursor may hold anything
+ * @throws ApiError invalid_request when it was made for another list, is mangled or forged
+ */
+export function decodeCursor<Key extends SortKey>(
+  scope: Buffer,
+  text: string,
+  isKey: (value: unknown) => value is Key,
+): Key {
+  const bytes = Buffer.from(text, 'base64url')
+  const end = bytes.length - CHECKSUM_bytes
+  const start = 1 + FINGERPRINT_bytes
+  if (bytes.toString('base64url') !== text || end < start) throw foreignCursor()
+  if (bytes[0] !== VERSION || !bytes.subarray(1, start).equals(scope)) throw foreignCursor()
+  if (bytes.readUInt32BE(end) !== crc32(bytes.subarray(0, end))) throw foreignCursor()
+  let key: unknown
+  try {
+    key = JSON.parse(bytes.toString('utf8', start, end))
+  } catch {
+    throw foreignCursor()
+  }
+  if (!isKey(key)) throw foreignCursor()
+  return key
+}
+
+/** How to fetch a page by keyset: sort by the key in this direction, begin after `after`, take `take` rows. */
+export interface Keyset<Key extends SortKey> {
+  readonly direction: Direction
+  readonly after: Key | undefined
+  /** One more than the page holds, which tells whether there is a next page. */
+  readonly take: number
+}
+
+/**
+ * Fetches one page and knows whether there is another.
+ *
+ * @param scope everything that the cursor is bound to beside the direction
+ * @param select fetches the rows of a keyset
+ * @param keyOf the sort key of a row
+ * @throws ApiError invalid_request for a cursor that is not this list's
+ */
+export async function paginate<Row, Key extends SortKey>(
+  scope: readonly unknown[],
+  query: PageQuery,
+  isKey: (value: unknown) => value is Key,
+  select: (keyset: Keyset<Key>) => Promise<Row[]>,
+  keyOf: (row: Row) => Key,
+): Promise<Page<Row>> {
+  const { limit, direction, cursor } = query
+  const bound = fingerprint([...scope, direction])
+  const after = cursor === undefined ? undefined : decodeCursor(bound, cursor, isKey)
+  const rows = await select({ direction, after, take: limit + 1 })
+  const page = rows.slice(0, limit)
+  const last = page.at(-1)
+  const more = rows.length > limit && last !== undefined
+  return new Page(page, more ? encodeCursor(bound, keyOf(last)) : undefined)
+}
+
+const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+
+/** Whether a value is `[instant, id]`, by which events and entries are sorted. */
+export function isInstantAndId(value: unknown): value is readonly [string, string] {
+  if (!Array.isArray(value) || value.length !== 2) return false
+  const [instant, id] = value
+  const isInstant = typeof instant === 'string' && INSTANT.test(instant) && !Number.isNaN(Date.parse(instant))
+  return isInstant && typeof id === 'string' && !id.includes('\0') && id.isWellFormed()
+}
+
+/** Whether a value is `[number]`, a 32-bit integer, by which versions are sorted. */
+export function isInt32(value: unknown): value is readonly [number] {
+  return Array.isArray(value) && value.length === 1 && Number.isInteger(value[0]) && (value[0] | 0) === value[0]
+}
