@@ -12,7 +12,7 @@ const provider: MigrationProvider = {
   },
 }
 
-const migrator = (db: Kysely<never>) => new Migrator({ db, provider })
+const migratorOf = <DB>(db: Kysely<DB>) => new Migrator({ db, provider })
 
 /**
  * Brings the schema to the newest version. Safe to run again and from several processes at once: Kysely's
@@ -22,12 +22,12 @@ const migrator = (db: Kysely<never>) => new Migrator({ db, provider })
  * @throws what PostgreSQL answered to the failing statement; nothing of that run is kept
  */
 export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
-  const { error, results } = await migrator(db as unknown as Kysely<never>).migrateToLatest()
+  const { error, results } = await migratorOf(db).migrateToLatest()
   if (error) throw error
   return (results ?? []).map((result) => result.migrationName)
 }
 
 /** Every known migration, oldest first, with the moment it was applied (or none). Changes nothing. */
 export async function migrationStatus<DB>(db: Kysely<DB>): Promise<readonly MigrationInfo[]> {
-  return migrator(db as unknown as Kysely<never>).getMigrations()
+  return migratorOf(db).getMigrations()
 }

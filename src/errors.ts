@@ -85,12 +85,11 @@ export const moduleDoesNotExist = (moduleId: string) =>
     context: { moduleId },
   })
 
-/** @param versionNumber as written in the path, which may be beyond what a number holds exactly */
-export const moduleVersionDoesNotExist = (moduleId: string, versionNumber: string) =>
+export const moduleVersionDoesNotExist = (moduleId: string, versionNumber: number) =>
   new ApiError(
     'module_version_does_not_exist',
     `The module ${JSON.stringify(moduleId)} has no version ${versionNumber}.`,
-    { context: { moduleId, versionNumber: exactNumber(versionNumber) } },
+    { context: { moduleId, versionNumber } },
   )
 
 export const entryNotFound = (entryId: string) =>
@@ -128,11 +127,9 @@ export const idempotencyKeyReused = () =>
   )
 
 export const rateLimited = (perMinute: number, retryAfter_s: number) =>
-  new ApiError(
-    'rate_limited',
-    `This key may make ${perMinute} requests a minute. Wait as long as Retry-After says.`,
-    { headers: { 'retry-after': String(retryAfter_s) } },
-  )
+  new ApiError('rate_limited', `This key may make ${perMinute} requests a minute. Wait as long as Retry-After says.`, {
+    headers: { 'retry-after': String(retryAfter_s) },
+  })
 
 export const internalError = () =>
   new ApiError('internal_error', "The service failed to answer. The fault is logged under this request's X-Request-Id.")
@@ -144,14 +141,3 @@ export const serviceUnavailable = () =>
     'The service cannot answer just now. Try again after the seconds that Retry-After says.',
     { headers: { 'retry-after': '1' } },
   )
-
-/** A JSON number with exactly these digits; as a JavaScript number it would lose those past 2^53. */
-function exactNumber(digits: string): unknown {
-  const number = Number(digits)
-  return Number.isSafeInteger(number) ? number : (JSON as unknown as RawJson).rawJSON(digits)
-}
-
-/** ECMAScript's JSON.rawJSON, which TypeScript's library does not know yet. */
-interface RawJson {
-  rawJSON(text: string): unknown
-}

@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { type ApiError, invalidRequest } from './errors.ts'
+import { isStorable } from './text.ts'
+import { parseTimestamp } from './timestamp.ts'
 
 export type Direction = 'ASC' | 'DESC'
 
 /** The values a list is sorted by, in order; those of a page's last row are where the next page begins. */
-export type SortKey = readonly (string | number)[]
+export type SortKey = readonly [string | number, ...(string | number)[]]
 
 /** What the caller asked for, after validation. */
 export interface PageQuery {
@@ -113,14 +115,11 @@ export async function paginate<Row, Key extends SortKey>(
   return new Page(page, more ? encodeCursor(bound, keyOf(last)) : undefined)
 }
 
-const INSTANT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
-
 /** Whether a value is `[instant, id]`, by which events and entries are sorted. */
 export function isInstantAndId(value: unknown): value is readonly [string, string] {
   if (!Array.isArray(value) || value.length !== 2) return false
   const [instant, id] = value
-  const isInstant = typeof instant === 'string' && INSTANT.test(instant) && !Number.isNaN(Date.parse(instant))
-  return isInstant && typeof id === 'string' && !id.includes('\0') && id.isWellFormed()
+  return typeof instant === 'string' && parseTimestamp(instant).ok && typeof id === 'string' && isStorable(id)
 }
 
 /** Whether a value is `[number]`, a 32-bit integer, by which versions are sorted. */

@@ -20,6 +20,8 @@ export interface Account {
   spawn(program: string, args: string[], options?: SpawnOptions): ChildProcess
 }
 
+const TRIAL = 'test -x "$1" || { echo "no access to $1" >&2; exit 1; }; exec "$2" --version'
+
 /**
  * Finds an account that PostgreSQL accepts and that reaches its programs and the data directory.
  * @param home the cluster, or the directory in which it is to be
@@ -29,14 +31,13 @@ export async function chooseAccount(dataDir: string, home: string, postgres: str
   const failures: string[] = []
   for (const way of await ways(home)) {
     try {
-      const reach = ['sh', '-c', 'test -x "$1" && exec "$2" --version', 'sh', dataDir, postgres]
-      const [program, ...args] = [...way.via, ...reach] as [string, ...string[]]
+      const [program, ...args] = [...way.via, 'sh', '-c', TRIAL, 'sh', dataDir, postgres] as [string, ...string[]]
       const { stdout } = await promisify(execFile)(program, args, { ...identity(way), env: environment() })
-      const major = stdout.match(/(\d+)\./)?.[1]
-      if (major) return { owner: way.owner, major, spawn: (...command) => spawnIn(way, ...command) }
+      const major = stdout.match(/\d+/)?.[0] ?? ''
+      return { owner: way.owner, major, spawn: (...command) => spawnIn(way, ...command) }
     } catch (error) {
       const { stderr, message } = error as Error & { stderr?: string }
-      failures.push(stderr?.trim() || message)
+      failures.push((stderr || message).trim().replaceAll('\n', ' '))
     }
   }
   const advice =
@@ -84,5 +85,5 @@ function identity({ uid, gid }: Way): { uid?: number; gid?: number } {
 
 /** Nothing of ours: PGPORT and its like change PostgreSQL's settings, and our secrets are none of its business. */
 function environment(): NodeJS.ProcessEnv {
-  return { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
+  return { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' }
 }

@@ -24,16 +24,15 @@ export async function liveProcess(pid: number): Promise<LiveProcess | undefined>
 
 async function fromProc(pid: number): Promise<LiveProcess | undefined> {
   try {
-    const [stat, command, boot] = await Promise.all(
-      [`/proc/${pid}/stat`, `/proc/${pid}/cmdline`, '/proc/sys/kernel/random/boot_id'].map((file) =>
-        readFile(file, 'utf8'),
-      ),
-    )
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8')
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8')
     // The second field, the program's name in parentheses, may itself hold spaces and parentheses.
-    const fields = stat!.slice(stat!.lastIndexOf(')') + 2).split(' ')
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     const [state, startTicks] = [fields[0], fields[19]]
     if (state === 'Z' || state === 'X') return undefined
-    return { birth: `${boot!.slice(0, 8)}${startTicks}`, command: command!.replaceAll('\0', ' ') }
+    // Ticks count from the boot, and a service may well start at the same tick of every boot.
+    const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => '')
+    return { birth: `${boot.slice(0, 8)}${startTicks}`, command: command.replaceAll('\0', ' ') }
   } catch (error) {
     if (hasCode(error, 'ENOENT', 'ESRCH')) return undefined
     throw error
@@ -41,21 +40,22 @@ async function fromProc(pid: number): Promise<LiveProcess | undefined> {
 }
 
 async function fromPs(pid: number): Promise<LiveProcess | undefined> {
-  const env = { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
+  const env = { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' }
   const columns = ['-o', 'stat=', '-o', 'lstart=', '-o', 'command=']
   const ps = await promisify(execFile)('ps', ['-ww', ...columns, '-p', String(pid)], { env }).catch((error) => {
     if (error.code === 1) return undefined // no such process
     throw error
   })
-  const line = ps?.stdout.match(/^\s*(\S+)\s+(\S+\s+\S+\s+\d+\s+[\d:]+\s+\d+)\s+(.*)/)
-  if (!line || line[1]!.startsWith('Z')) return undefined
-  return { birth: line[2]!.replaceAll(/\W/g, ''), command: line[3]! }
+  const [, state, started, command] = ps?.stdout.match(/^\s*(\S+)\s+(\S+\s+\S+\s+\d+\s+[\d:]+\s+\d+)\s+(.*)/) ?? []
+  if (!state || !started || !command || state.startsWith('Z')) return undefined
+  return { birth: started.replaceAll(/\W/g, ''), command: `${command} ` }
 }
 
 /** Says in `directory` that this process is here, until `leave`. May be called several times. */
 export async function enter(directory: string): Promise<string> {
-  const { birth } = (await liveProcess(process.pid))!
-  const name = `${process.pid}-${birth}-${randomBytes(4).toString('hex')}`
+  const self = await liveProcess(process.pid)
+  if (!self) throw new Error('This process does not find itself: is /proc mounted?')
+  const name = `${process.pid}-${self.birth}-${randomBytes(4).toString('hex')}`
   await writeFile(join(directory, name), '', { flag: 'wx' })
   return name
 }

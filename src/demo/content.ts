@@ -24,7 +24,7 @@ export interface Page {
 }
 
 /** A saved state of a flow; without `published_at` it is still a draft. */
-export interface Version {
+interface Version {
   title: string
   saved_at: string
   published_at?: string

@@ -1,4 +1,15 @@
 import type { Identifier } from '../identifier.ts'
+import {
+  type ContactRecord,
+  CUSTOM_EVENT,
+  type EntryRecord,
+  type EventRecord,
+  type GroupRecord,
+  type ModuleRecord,
+  type ModuleVersionRecord,
+  PAGE_VIEW,
+  type ProjectRecord,
+} from '../transfer/records.ts'
 import { FIRST_NAMES, FLOWS, type Flow, GROUPS, HOUR_WEIGHTS, LAST_NAMES, type Page, PROJECT_NAME } from './content.ts'
 
 /** Ids that every demo project has, however small; the examples of the OpenAPI document use them. */
@@ -14,63 +25,23 @@ export interface DemoOptions {
   entries?: number
 }
 
-/** An import record; its fields are those of decisions, "Import records". */
+/** A contact as an import reads it. */
+type ContactLine = Omit<ContactRecord, 'identifiers'> & { identifiers: Identifier[] }
+
+/** An import record. */
 export type DemoRecord =
-  | { type: 'project'; project_id: string; name: string }
-  | { type: 'group'; project_id: string; group_id: string; name: string }
-  | {
-      type: 'module'
-      project_id: string
-      module_id: string
-      group_id: string
-      title: string
-      created_at: string
-    }
-  | {
-      type: 'module_version'
-      project_id: string
-      module_id: string
-      version_number: number
-      saved_at: string
-      published_at?: string
-      json_string: string
-    }
-  | {
-      type: 'contact'
-      project_id: string
-      contact_id: string
-      created_at: string
-      identifiers: Identifier[]
-    }
-  | {
-      type: 'entry'
-      project_id: string
-      entry_id: string
-      module_id: string
-      contact_id: string
-      created_at: string
-      updated_at: string
-      entry_data: string
-    }
-  | {
-      type: 'event'
-      project_id: string
-      entry_id: string
-      event_id: string
-      timestamp: string
-      event_type: string
-      view_type?: string
-      page_id?: string
-      page_key?: string
-      page_index?: number
-      total_pages?: number
-      custom_event_name?: string
-      custom_event_props?: string
-    }
+  | ProjectRecord
+  | GroupRecord
+  | Required<ModuleRecord>
+  | ModuleVersionRecord
+  | Required<ContactLine>
+  | Required<EntryRecord>
+  | EventRecord
 
 type Random = () => number
 
-const SEED = 1
+/** Chosen so that the first entry reaches the last page, with several custom events. */
+const SEED = 75_050
 const SECOND = 1000
 const HOUR = 3600 * SECOND
 const DAY = 24 * HOUR
@@ -224,12 +195,12 @@ function visitOf(i: number): Visit {
   const steps: Step[] = []
   const answers: Record<string, unknown> = {}
   let at = start.at
-  const wait = (ms: number): number => {
+  const after = (ms: number): number => {
     at += Math.floor(ms)
     return at
   }
   const view = (page: number, delay: number): void => {
-    steps.push({ at: wait(delay), page })
+    steps.push({ at: after(delay), page })
   }
   const dwell = (): number => (3 + 45 * random() ** 2) * SECOND
 
@@ -240,7 +211,7 @@ function visitOf(i: number): Visit {
     if (index > 0) view(index, dwell())
     for (const { name, chance, props } of page.events) {
       if (random() >= chance) break
-      steps.push({ at: wait(dwell()), name, props: JSON.stringify(pick(random, props)) })
+      steps.push({ at: after(dwell()), name, props: JSON.stringify(pick(random, props)) })
     }
     if (index > 0 && random() < 0.32) {
       view(index - 1, dwell())
@@ -251,7 +222,7 @@ function visitOf(i: number): Visit {
   }
   for (let again = 0; again < 3 && random() < 0.3; again += 1) view(furthest, (0.1 + 4 * random()) * HOUR)
 
-  const updatedAt = steps.reduce((latest, step) => ('page' in step ? step.at : latest), start.at)
+  const updatedAt = steps.findLast((step) => 'page' in step)?.at ?? start.at
   return { start, contact, pages, steps, updatedAt, answers }
 }
 
@@ -303,12 +274,10 @@ function* eventRecords(project_id: string, i: number): Generator<DemoRecord> {
       timestamp: timestamp(step.at),
     } as const
     if ('name' in step) {
-      const { name, props } = step
-      const event_type = 'custom_event:triggered'
-      yield { ...event, event_type, custom_event_name: name, custom_event_props: props }
+      yield { ...event, event_type: CUSTOM_EVENT, custom_event_name: step.name, custom_event_props: step.props }
     } else {
       const { page_id, page_key } = pages[step.page] as Page
-      const view = { event_type: 'flowpage.viewed', view_type: 'flowpage', page_id, page_key } as const
+      const view = { event_type: PAGE_VIEW, view_type: 'flowpage', page_id, page_key }
       yield { ...event, ...view, page_index: step.page, total_pages: pages.length }
     }
   }

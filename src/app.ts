@@ -1,0 +1,169 @@
+import type { IncomingMessage } from 'node:http'
+import type { Socket } from 'node:net'
+import cors from '@fastify/cors'
+import fastify, { type FastifyInstance, type FastifyRequest, type FastifyServerOptions } from 'fastify'
+import { sql } from 'kysely'
+import { v7 as uuidv7 } from 'uuid'
+import type { Database } from '../db/connection.ts'
+import type { Config } from './config.ts'
+import { routeNotFound, serviceUnavailable, unreadableRequest } from './errors.ts'
+import { handlers } from './handlers/index.ts'
+import { Authenticator } from './http/auth.ts'
+import { bindOperations } from './http/bind.ts'
+import { acceptJsonOnly } from './http/body.ts'
+import { serveDocs } from './http/docs.ts'
+import { readDocument } from './http/document.ts'
+import { errorHandler } from './http/error-handler.ts'
+import { serveProbes } from './http/probes.ts'
+import { MALFORMED, parseQueryString } from './http/query-string.ts'
+import { RateLimiter } from './http/rate-limit.ts'
+import { Recorder } from './recording/recorder.ts'
+
+/** What the app is made of. */
+export interface AppParts {
+  config: Pick<Config, 'basePath' | 'corsOrigins' | 'rateLimitPerMinute' | 'trustProxy'>
+  /** For reading and for checking keys. */
+  db: Database
+  /** For recording; a pool of its own, so that waiting writers never keep readers from theirs. */
+  writeDb: Database
+  logger: FastifyServerOptions['logger']
+  demoKeyFile?: string
+  /** Called before any route is made: the place to listen in on routes and answers. */
+  extend?: (app: FastifyInstance) => void
+}
+
+const REQUEST_TIMEOUT_ms = 30_000
+/** Longer than any path that Node lets in, so that no id is too long for the router. */
+const MAX_PARAM_LENGTH = 64 * 1024
+
+const SANE_REQUEST_ID = /^[\w.~+/=:@-]{1,128}$/
+const NOT_ASCII = /[^\x21-\x7e]/
+
+const CORS_ALLOWED = ['X-Api-Key', 'Content-Type', 'Idempotency-Key', 'If-None-Match', 'X-Request-Id']
+const CORS_EXPOSED = [
+  'Link',
+  'Next-Cursor',
+  'ETag',
+  'X-Request-Id',
+  'Retry-After',
+  'RateLimit',
+  'RateLimit-Policy',
+  'Idempotent-Replayed',
+]
+
+/** The caller's own request id when it is a sane one, else a new one. */
+function requestId(request: { headers: IncomingMessage['headers'] }): string {
+  const sent = request.headers['x-request-id']
+  return typeof sent === 'string' && SANE_REQUEST_ID.test(sent) ? sent : uuidv7()
+}
+
+/** What a log line says of a request: no header and no query, which may hold keys and personal data. */
+const logRequest = ({ method, url, ip }: FastifyRequest) => ({ method, path: url.split('?')[0], ip })
+
+/**
+ * Puts the service together, without listening. `close()` waits for requests under way and for what they left to do,
+ * and leaves the databases open.
+ */
+export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
+  const { config, db } = parts
+  const { basePath } = config
+  const app = fastify({
+    logger: loggerOf(parts.logger),
+    genReqId: requestId,
+    requestTimeout: REQUEST_TIMEOUT_ms,
+    trustProxy: config.trustProxy,
+    // While stopping, requests on open connections get the envelope's 503 from the hook below, not Fastify's own.
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+    routerOptions: { maxParamLength: MAX_PARAM_LENGTH, querystringParser: parseQueryString },
+    frameworkErrors: (error, request, reply) => {
+      reply.headers({ 'x-request-id': request.id, 'x-content-type-options': 'nosniff' })
+      errorHandler(error, request, reply)
+    },
+    clientErrorHandler: refuseBrokenHttp,
+  })
+
+  let stopping = false
+  app.addHook('preClose', async () => {
+    stopping = true
+  })
+  app.addHook('onRequest', async (_, reply) => {
+    reply.headers({ 'x-request-id': reply.request.id, 'x-content-type-options': 'nosniff' })
+  })
+  if (config.corsOrigins.length > 0) await allowOrigins(app, config.corsOrigins)
+  app.addHook('onRequest', async (request) => {
+    if (request.is404) throw routeNotFound()
+    if (stopping) throw serviceUnavailable()
+    refuseBadEncoding(request)
+  })
+  app.setErrorHandler(errorHandler)
+  app.setNotFoundHandler(() => {
+    throw routeNotFound()
+  })
+  acceptJsonOnly(app)
+  parts.extend?.(app)
+
+  const limiter = config.rateLimitPerMinute === undefined ? undefined : new RateLimiter(config.rateLimitPerMinute)
+  const authenticator = new Authenticator(db, limiter, (error) => app.log.warn({ err: error }, 'key use not noted'))
+  app.addHook('onClose', () => authenticator.settle())
+
+  const document = await readDocument(basePath)
+  serveProbes(app, {
+    basePath,
+    ready: async () => {
+      await sql`SELECT 1`.execute(db)
+    },
+  })
+  await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
+  const context = { db, recorder: new Recorder(parts.writeDb) }
+  await bindOperations(app, { document: document.json, handlers, context, authenticator, basePath })
+  await app.ready()
+  return app
+}
+
+function loggerOf(logger: FastifyServerOptions['logger']): FastifyServerOptions['logger'] {
+  return typeof logger === 'object' ? { ...logger, serializers: { req: logRequest as never } } : logger
+}
+
+async function allowOrigins(app: FastifyInstance, origins: string[]): Promise<void> {
+  await app.register(cors, {
+    delegator: (request, done) => {
+      const isPreflight = request.headers.origin !== undefined && 'access-control-request-method' in request.headers
+      done(null, {
+        origin: origins,
+        preflight: isPreflight,
+        methods: ['GET', 'HEAD', 'POST'],
+        allowedHeaders: CORS_ALLOWED,
+        exposedHeaders: CORS_EXPOSED,
+        maxAge: 600,
+      })
+    },
+  })
+}
+
+/** @throws ApiError invalid_request when the URL is not ASCII or its query is not percent-encoded UTF-8 */
+function refuseBadEncoding(request: FastifyRequest): void {
+  const malformed = (request.query as { [MALFORMED]?: string })[MALFORMED]
+  if (malformed !== undefined || NOT_ASCII.test(request.originalUrl)) {
+    throw unreadableRequest(
+      'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+    )
+  }
+}
+
+/** Answers what is not HTTP, or has too long a head, on the bare socket, where no request exists yet. */
+function refuseBrokenHttp(error: Error & { code?: string }, socket: Socket): void {
+  if (!socket.writable || error.code === 'ECONNRESET') {
+    socket.destroy()
+    return
+  }
+  const reason =
+    error.code === 'HPE_HEADER_OVERFLOW'
+      ? 'The head of the request is larger than 16 KiB; shorten the path, the query or the headers.'
+      : 'This is not a valid HTTP/1.1 request.'
+  const body = JSON.stringify(unreadableRequest(reason).envelope(undefined))
+  socket.end(
+    `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
+      `X-Request-Id: ${uuidv7()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  )
+}

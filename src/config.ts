@@ -1,0 +1,91 @@
+import path from 'node:path'
+import { cleanEnv, host, makeValidator, port, str } from 'envalid'
+
+/** Everything that can be set, from the environment alone. README.md has the table for operators. */
+export interface Config {
+  host: string
+  port: number
+  /** The operator's own PostgreSQL; without it the embedded one under dataDir is used. */
+  databaseUrl: string | undefined
+  /** Absolute. */
+  dataDir: string
+  logLevel: (typeof LOG_LEVELS)[number]
+  /** `''` or a path without trailing slash. */
+  basePath: string
+  /** Origins that browsers may call from; none switches CORS off, `*` stands for all. */
+  corsOrigins: string[]
+  /** Requests a key may make a minute; none switches the limit off. */
+  rateLimitPerMinute: number | undefined
+  /** As Fastify takes it: whether, or which proxies, to believe about the caller's address. */
+  trustProxy: boolean | string
+}
+
+const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+const DEFAULT_DATA_DIR = path.join(import.meta.dirname, '..', '.data')
+
+const postgresUrl = makeValidator((text) => {
+  if (URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol)) return text
+  throw new Error('must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail')
+})
+
+const basePath = makeValidator((text) => {
+  if (text === '' || text === '/') return ''
+  if (/^(\/[A-Za-z0-9._~-]+)+$/.test(text)) return text
+  throw new Error('must be a path such as /flowtrail, without a slash at the end')
+})
+
+const origins = makeValidator((text) => {
+  const list = text.split(',').map((origin) => origin.trim())
+  const isOrigin = (origin: string) => origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin)
+  if (list.every(isOrigin)) return list
+  throw new Error('must be * or origins separated by commas, such as https://app.example.com,http://localhost:5173')
+})
+
+const positiveInteger = makeValidator((text) => {
+  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text)
+  throw new Error('must be a whole number from 1 to 999999999')
+})
+
+const trustProxy = makeValidator((text) => {
+  if (text === 'true' || text === 'false') return text === 'true'
+  if (/^[0-9a-fA-F.:/]+(,\s*[0-9a-fA-F.:/]+)*$/.test(text)) return text
+  throw new Error('must be true, false, or addresses or networks separated by commas, such as 10.0.0.0/8')
+})
+
+/**
+ * Reads the settings.
+ * @throws Error with one line for everything that is wrong
+ */
+export function readConfig(environment: Record<string, string | undefined> = process.env): Config {
+  const settings = cleanEnv(
+    environment,
+    {
+      HOST: host({ default: '127.0.0.1' }),
+      PORT: port({ default: 3000 }),
+      DATABASE_URL: postgresUrl({ default: undefined }),
+      DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
+      LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
+      BASE_PATH: basePath({ default: '' }),
+      CORS_ORIGINS: origins({ default: undefined }),
+      RATE_LIMIT_PER_MINUTE: positiveInteger({ default: undefined }),
+      TRUST_PROXY: trustProxy({ default: false }),
+    },
+    {
+      reporter: ({ errors }) => {
+        const problems = Object.entries(errors).map(([name, error]) => `${name}: ${error?.message}`)
+        if (problems.length > 0) throw new Error(`The settings are not right: ${problems.join('; ')}`)
+      },
+    },
+  )
+  return {
+    host: settings.HOST,
+    port: settings.PORT,
+    databaseUrl: settings.DATABASE_URL,
+    dataDir: path.resolve(settings.DATA_DIR),
+    logLevel: settings.LOG_LEVEL,
+    basePath: settings.BASE_PATH,
+    corsOrigins: settings.CORS_ORIGINS ?? [],
+    rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
+    trustProxy: settings.TRUST_PROXY,
+  }
+}

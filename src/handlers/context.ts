@@ -1,0 +1,8 @@
+import type { Database } from '../../db/connection.ts'
+import type { Recorder } from '../recording/recorder.ts'
+
+/** What handlers may use. */
+export interface Context {
+  db: Database
+  recorder: Recorder
+}

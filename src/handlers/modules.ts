@@ -1,0 +1,39 @@
+import { moduleDoesNotExist, moduleVersionDoesNotExist } from '../errors.ts'
+import type { Handler } from '../http/operations.ts'
+import { isInt32, paginate } from '../page.ts'
+import {
+  findModule,
+  findModuleVersion,
+  moduleExists,
+  selectModules,
+  selectModuleVersionsPage,
+} from '../queries/modules.ts'
+import type { Context } from './context.ts'
+
+export const listModules: Handler<'listModules', Context> = ({ path }, { db }) => selectModules(db, path.projectId)
+
+export const getModule: Handler<'getModule', Context> = async ({ path }, { db }) => {
+  const found = await findModule(db, path.projectId, path.moduleId)
+  if (!found) throw moduleDoesNotExist(path.moduleId)
+  return found
+}
+
+export const listModuleVersions: Handler<'listModuleVersions', Context> = async ({ path, query }, { db }) => {
+  const { projectId, moduleId } = path
+  if (!(await moduleExists(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
+  return paginate(
+    ['listModuleVersions', projectId, moduleId],
+    query,
+    isInt32,
+    (keyset) => selectModuleVersionsPage(db, projectId, moduleId, keyset),
+    (row) => [row.version_number],
+  )
+}
+
+export const getModuleVersion: Handler<'getModuleVersion', Context> = async ({ path }, { db }) => {
+  const { projectId, moduleId, versionNumber } = path
+  const version = isInt32([versionNumber]) ? await findModuleVersion(db, projectId, moduleId, versionNumber) : undefined
+  if (version) return version
+  if (!(await moduleExists(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
+  throw moduleVersionDoesNotExist(moduleId, versionNumber)
+}

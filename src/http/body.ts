@@ -1,0 +1,43 @@
+import type { FastifyInstance } from 'fastify'
+import { unreadableRequest, unsupportedMediaType } from '../errors.ts'
+
+/** The largest body that is read (decisions, "Errors"). */
+export const MAX_BODY_bytes = 256 * 1024
+
+const JSON_UTF8 = /^application\/json\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+/** Takes JSON in UTF-8 as the only body there is, and says what is wrong with any other. */
+export function acceptJsonOnly(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser(
+    'application/json',
+    { parseAs: 'buffer', bodyLimit: MAX_BODY_bytes },
+    async (_: unknown, bytes: Buffer) => parseJson(bytes),
+  )
+  app.addHook('preParsing', async (request) => {
+    const { 'content-type': type, 'content-encoding': encoding } = request.headers
+    const hasParser = request.method !== 'GET' && request.method !== 'HEAD'
+    if (hasParser && (encoding !== undefined || (type !== undefined && !JSON_UTF8.test(type)))) {
+      throw unsupportedMediaType()
+    }
+  })
+}
+
+function parseJson(bytes: Buffer): unknown {
+  let text: string
+  try {
+    text = utf8.decode(bytes)
+  } catch {
+    throw unreadableRequest('The body is not valid UTF-8.')
+  }
+  if (text === '') throw missingBody()
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    const position = /position \d+/.exec(error instanceof Error ? error.message : '')?.[0]
+    throw unreadableRequest(`The body is not valid JSON${position ? ` (at ${position})` : ''}.`)
+  }
+}
+
+export const missingBody = () => unreadableRequest('A JSON body is needed; the request has none.')

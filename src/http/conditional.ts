@@ -1,0 +1,22 @@
+import { createHash } from 'node:crypto'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+
+const ENTITY_TAG = /^(?:W\/)?("[^"]*")$/
+
+/** Whether one of the tags of an If-None-Match is this one, compared weakly (RFC 9110, 13.1.2). */
+function matches(header: string, etag: string): boolean {
+  if (header.trim() === '*') return true
+  // A tag may hold a comma, so the list is not simply split.
+  return (header.match(/(?:W\/)?"[^"]*"/g) ?? []).some((tag) => ENTITY_TAG.exec(tag)?.[1] === etag)
+}
+
+/** An onSend hook: gives a resource a strong entity tag, and answers 304 when the caller has it already. */
+export async function sendConditionally(request: FastifyRequest, reply: FastifyReply, payload: unknown) {
+  if (reply.statusCode !== 200 || typeof payload !== 'string') return payload
+  const etag = `"${createHash('sha256').update(payload).digest('base64url')}"`
+  reply.header('etag', etag)
+  const header = request.headers['if-none-match']
+  if (header === undefined || !matches(header, etag)) return payload
+  reply.code(304).removeHeader('content-type').removeHeader('content-length')
+  return null
+}

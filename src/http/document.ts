@@ -1,0 +1,39 @@
+import { readFile } from 'node:fs/promises'
+import { parseDocument } from 'yaml'
+
+/** The parts of the OpenAPI document that the service itself looks at. */
+export interface ApiDocument {
+  openapi: string
+  info: { title: string; version: string; description: string }
+  servers: { url: string; description?: string }[]
+  paths: Record<string, Record<string, Operation>>
+}
+
+export interface Operation {
+  operationId: string
+  requestBody?: { required?: boolean }
+  responses: Record<string, unknown>
+  'x-required-scope'?: string
+}
+
+const YAML_FILE = new URL('../../openapi/openapi.yaml', import.meta.url)
+const JSON_FILE = new URL('../../generated/openapi.json', import.meta.url)
+
+/** The contract as it is served: as JSON for programs and, with its comments and anchors, as it was written. */
+export interface ServedDocument {
+  json: ApiDocument
+  yaml: string
+}
+
+/** Reads the document and says in it where this server has its root. @param basePath `''` for none */
+export async function readDocument(basePath: string): Promise<ServedDocument> {
+  const [json, text] = await Promise.all([readFile(JSON_FILE, 'utf8'), readFile(YAML_FILE, 'utf8')])
+  const url = basePath || '/'
+  const yaml = parseDocument(text)
+  yaml.setIn(['servers', 0, 'url'], url)
+  const document = JSON.parse(json) as ApiDocument
+  return {
+    json: { ...document, servers: document.servers.map((server) => ({ ...server, url })) },
+    yaml: basePath === '' ? text : yaml.toString(),
+  }
+}

@@ -1,0 +1,42 @@
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
+import { isUnavailable } from '../../db/failures.ts'
+import {
+  ApiError,
+  internalError,
+  payloadTooLarge,
+  serviceUnavailable,
+  unreadableRequest,
+  unsupportedMediaType,
+} from '../errors.ts'
+import { MAX_BODY_bytes } from './body.ts'
+
+/** Fastify's own errors, in the service's words. */
+const TRANSLATIONS: Record<string, () => ApiError> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: unsupportedMediaType,
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () => unreadableRequest('The body is not as long as Content-Length says.'),
+  FST_ERR_CTP_BODY_TOO_LARGE: () => payloadTooLarge(MAX_BODY_bytes),
+  FST_ERR_BAD_URL: () =>
+    unreadableRequest('The path is not percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.'),
+}
+
+/** What an error is to the caller: itself, an outage, or a fault of ours. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  if (isUnavailable(error)) return serviceUnavailable()
+  const code = (error as Partial<FastifyError>)?.code
+  return TRANSLATIONS[code ?? '']?.() ?? internalError()
+}
+
+/** Answers with the error's envelope, headers and status; logs what is not the caller's fault. */
+export function errorHandler(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const answer = toApiError(error)
+  if (answer.status >= 500 && answer !== error) request.log.error({ err: error }, 'request failed')
+  const { projectId } = (request.params ?? {}) as { projectId?: string }
+  reply
+    .code(answer.status)
+    .headers({ 'cache-control': 'no-store', ...answer.parts.headers })
+    .type('application/json; charset=utf-8')
+    // The envelope is right by construction; the document's schema must not turn a refusal into a 500.
+    .serializer(JSON.stringify)
+    .send(answer.envelope(projectId))
+}

@@ -1,0 +1,421 @@
+import { hash } from 'node:crypto'
+import { canonicalValue, type Identifier, keyProblem } from '../identifier.ts'
+import { codePoints, hasControlCharacter, idProblem, isStorable, jsonDepth } from '../text.ts'
+import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
+
+export interface ProjectRecord {
+  type: 'project'
+  project_id: string
+  name?: string
+}
+
+export interface GroupRecord {
+  type: 'group'
+  project_id: string
+  group_id: string
+  name?: string
+}
+
+export interface ModuleRecord {
+  type: 'module'
+  project_id: string
+  module_id: string
+  group_id: string
+  title: string
+  created_at?: string
+}
+
+export interface ModuleVersionRecord {
+  type: 'module_version'
+  project_id: string
+  module_id: string
+  version_number: number
+  saved_at: string
+  /** Absent: saved only. */
+  published_at?: string
+  json_string: string
+}
+
+/** An identifier as read, with the canonical form of its value. */
+export interface CanonicalIdentifier extends Identifier {
+  canonical: string
+}
+
+export interface ContactRecord {
+  type: 'contact'
+  project_id: string
+  contact_id: string
+  created_at?: string
+  identifiers: CanonicalIdentifier[]
+}
+
+export interface EntryRecord {
+  type: 'entry'
+  project_id: string
+  entry_id: string
+  module_id: string
+  contact_id: string
+  created_at?: string
+  updated_at: string
+  entry_data?: string
+}
+
+export interface EventRecord {
+  type: 'event'
+  project_id: string
+  entry_id: string
+  /** Where the line gives none, a hash of the fields that it gives. */
+  event_id: string
+  timestamp: string
+  event_type: string
+  view_type?: string
+  page_id?: string
+  page_key?: string
+  page_index?: number
+  custom_event_name?: string
+  custom_event_props?: string
+  /** Absent: the version in effect. */
+  module_version_number?: number
+  /** The furthest page and the number of pages. Absent: derived from the page views; null: unknown. */
+  max_page_id?: string | null
+  max_page_key?: string | null
+  max_page_index?: number | null
+  total_pages?: number | null
+}
+
+/** One line of an import: the object as given, with its timestamps in UTC and an event's id filled in. */
+export type ImportRecord =
+  | ProjectRecord
+  | GroupRecord
+  | ModuleRecord
+  | ModuleVersionRecord
+  | ContactRecord
+  | EntryRecord
+  | EventRecord
+
+export type RecordType = ImportRecord['type']
+
+/** A line as read, or what is wrong with it: a JSON pointer into the record (empty for the whole line) and a reason. */
+export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; field: string; reason: string }
+
+export const PAGE_VIEW = 'flowpage.viewed'
+export const CUSTOM_EVENT = 'custom_event:triggered'
+
+const MAX_INTEGER = 2_147_483_647
+const MAX_NAME_code_points = 200
+const MAX_PROPS_bytes = 32 * 1024
+const MAX_PROPS_depth = 64
+
+/** What the reading functions throw and {@link parseLine} gives back. */
+class Problem extends Error {
+  readonly field: string
+  readonly reason: string
+
+  constructor(field: string, reason: string) {
+    super(reason)
+    this.field = field
+    this.reason = reason
+  }
+}
+
+type Read<T> = (value: unknown, pointer: string, now: Date) => T
+
+/** How a field is read, and how its column is written. */
+export interface Field<T = unknown> {
+  read: Read<T>
+  column: 'text' | 'integer' | 'timestamp' | 'identifiers'
+  presence: 'required' | 'optional'
+  /** Whether null is a value of its own: "unknown". */
+  nullable: boolean
+}
+
+const text: Read<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
+  if (!isStorable(value)) throw new Problem(pointer, 'must not hold NUL or a lone surrogate')
+  return value
+}
+
+const id: Read<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
+  const problem = idProblem(value)
+  if (problem) throw new Problem(pointer, problem)
+  return value
+}
+
+const label: Read<string> = (value, pointer, now) => {
+  const read = text(value, pointer, now)
+  if (hasControlCharacter(read)) throw new Problem(pointer, 'must not hold control characters')
+  const length = codePoints(read)
+  if (length < 1 || length > MAX_NAME_code_points) {
+    throw new Problem(pointer, `must be 1 to ${MAX_NAME_code_points} characters long`)
+  }
+  return read
+}
+
+function parseJson(value: string, pointer: string): unknown {
+  try {
+    return JSON.parse(value)
+  } catch {
+    throw new Problem(pointer, `must be JSON text; as a JSON string this value is ${excerpt(value)}`)
+  }
+}
+
+const json: Read<string> = (value, pointer, now) => {
+  const read = text(value, pointer, now)
+  parseJson(read, pointer)
+  return read
+}
+
+const props: Read<string> = (value, pointer, now) => {
+  const read = text(value, pointer, now)
+  if (Buffer.byteLength(read) > MAX_PROPS_bytes) {
+    throw new Problem(pointer, `must be at most ${MAX_PROPS_bytes} bytes of UTF-8`)
+  }
+  const object = parseJson(read, pointer)
+  if (!isObject(object)) throw new Problem(pointer, 'must be the text of a JSON object')
+  if (jsonDepth(object) > MAX_PROPS_depth) throw new Problem(pointer, `must nest at most ${MAX_PROPS_depth} deep`)
+  return read
+}
+
+const integerFrom =
+  (least: number): Read<number> =>
+  (value, pointer) => {
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > MAX_INTEGER) {
+      throw new Problem(pointer, `must be an integer from ${least} to ${MAX_INTEGER}`)
+    }
+    return value
+  }
+
+const timestamp: Read<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
+  const parsed = parseTimestamp(value)
+  if (!parsed.ok) throw new Problem(pointer, parsed.problem)
+  return parsed.iso
+}
+
+/** Times of four-digit years in one form sort as text. */
+const pastTimestamp: Read<string> = (value, pointer, now) => {
+  const read = timestamp(value, pointer, now)
+  if (read > now.toISOString()) throw new Problem(pointer, 'must not be in the future')
+  return read
+}
+
+const eventTimestamp: Read<string> = (value, pointer, now) => {
+  const read = timestamp(value, pointer, now)
+  if (Date.parse(read) > now.getTime() + MAX_AHEAD_ms) {
+    throw new Problem(pointer, `must not be more than ${MAX_AHEAD_ms / 3_600_000} hours ahead of the server's clock`)
+  }
+  return read
+}
+
+const identifiers: Read<CanonicalIdentifier[]> = (value, pointer) => {
+  if (!Array.isArray(value)) throw new Problem(pointer, 'must be an array')
+  return value.map((item: unknown, index) => readIdentifier(item, `${pointer}/${index}`))
+}
+
+function readIdentifier(item: unknown, pointer: string): CanonicalIdentifier {
+  if (!isObject(item)) throw new Problem(pointer, 'must be an object with the fields key and value')
+  const { key, value, ...others } = item
+  refuseUnknown(Object.keys(others), ['key', 'value'], pointer)
+  if (typeof key !== 'string') throw new Problem(`${pointer}/key`, 'must be a string')
+  if (typeof value !== 'string') throw new Problem(`${pointer}/value`, 'must be a string')
+  const problem = keyProblem(key)
+  if (problem) throw new Problem(`${pointer}/key`, problem)
+  const parsed = canonicalValue(value)
+  if (!parsed.ok) throw new Problem(`${pointer}/value`, parsed.problem)
+  return { key, value, canonical: parsed.canonical }
+}
+
+type Column = Field['column']
+const required = <T>(column: Column, read: Read<T>) => ({
+  column,
+  read,
+  presence: 'required' as const,
+  nullable: false,
+})
+const optional = <T>(column: Column, read: Read<T>) => ({
+  column,
+  read,
+  presence: 'optional' as const,
+  nullable: false,
+})
+const orNull = <T>(column: Column, read: Read<T>) => ({
+  column,
+  read: ((value, pointer, now) => (value === null ? null : read(value, pointer, now))) satisfies Read<T | null>,
+  presence: 'optional' as const,
+  nullable: true,
+})
+
+type Spec<R> = {
+  [K in Exclude<keyof R, 'type'>]-?: Field<Exclude<R[K], undefined>> & {
+    presence: object extends Pick<R, K> ? 'optional' : 'required'
+  }
+}
+
+/** Of an event the id too may be left out. */
+type EventLine = Omit<EventRecord, 'event_id'> & { event_id?: string }
+
+/** Every field of every type of record: the order of the types and of their fields is the order of an export. */
+export const FIELDS = {
+  project: {
+    project_id: required('text', id),
+    name: optional('text', text),
+  } satisfies Spec<ProjectRecord>,
+  group: {
+    project_id: required('text', id),
+    group_id: required('text', id),
+    name: optional('text', text),
+  } satisfies Spec<GroupRecord>,
+  module: {
+    project_id: required('text', id),
+    module_id: required('text', id),
+    group_id: required('text', id),
+    title: required('text', text),
+    created_at: optional('timestamp', timestamp),
+  } satisfies Spec<ModuleRecord>,
+  module_version: {
+    project_id: required('text', id),
+    module_id: required('text', id),
+    version_number: required('integer', integerFrom(1)),
+    saved_at: required('timestamp', timestamp),
+    published_at: optional('timestamp', pastTimestamp),
+    json_string: required('text', json),
+  } satisfies Spec<ModuleVersionRecord>,
+  contact: {
+    project_id: required('text', id),
+    contact_id: required('text', id),
+    created_at: optional('timestamp', timestamp),
+    identifiers: required('identifiers', identifiers),
+  } satisfies Spec<ContactRecord>,
+  entry: {
+    project_id: required('text', id),
+    entry_id: required('text', id),
+    module_id: required('text', id),
+    contact_id: required('text', id),
+    created_at: optional('timestamp', timestamp),
+    updated_at: required('timestamp', timestamp),
+    entry_data: optional('text', json),
+  } satisfies Spec<EntryRecord>,
+  event: {
+    project_id: required('text', id),
+    entry_id: required('text', id),
+    event_id: optional('text', id),
+    timestamp: required('timestamp', eventTimestamp),
+    event_type: required('text', label),
+    view_type: optional('text', label),
+    page_id: optional('text', text),
+    page_key: optional('text', text),
+    page_index: optional('integer', integerFrom(0)),
+    custom_event_name: optional('text', label),
+    custom_event_props: optional('text', props),
+    module_version_number: optional('integer', integerFrom(1)),
+    max_page_id: orNull('text', text),
+    max_page_key: orNull('text', text),
+    max_page_index: orNull('integer', integerFrom(0)),
+    total_pages: orNull('integer', integerFrom(0)),
+  } satisfies Spec<EventLine>,
+}
+
+export const RECORD_TYPES = Object.keys(FIELDS) as RecordType[]
+
+const FIELD_LISTS = new Map<string, [string, Field][]>(RECORD_TYPES.map((type) => [type, Object.entries(FIELDS[type])]))
+
+/**
+ * Reads one line of an import (decisions, "Operator's command line"). Pure: what stands on other lines or in the
+ * database is not looked at. A repeated JSON name counts as its last value.
+ *
+ * @param line the text without its line break
+ * @param now the moment of the import: nothing may be published after it, no event be more than 24 h ahead of it
+ */
+export function parseLine(line: string, now: Date): ParsedLine {
+  try {
+    return { ok: true, record: readRecord(line, now) }
+  } catch (error) {
+    if (error instanceof Problem) return { ok: false, field: error.field, reason: error.reason }
+    throw error
+  }
+}
+
+function readRecord(line: string, now: Date): ImportRecord {
+  if (line.trim() === '') throw new Problem('', 'must hold a record; empty lines are not allowed')
+  let object: unknown
+  try {
+    object = JSON.parse(line)
+  } catch (error) {
+    throw new Problem('', `must be one JSON object: ${printable((error as Error).message)}`)
+  }
+  if (!isObject(object)) throw new Problem('', 'must be one JSON object')
+  const fields = typeof object.type === 'string' ? FIELD_LISTS.get(object.type) : undefined
+  if (!fields) throw new Problem('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
+
+  const record: Record<string, unknown> = { type: object.type }
+  let known = 1
+  for (const [name, field] of fields) {
+    const value = object[name]
+    if (value === undefined) {
+      if (field.presence === 'required') throw new Problem(`/${name}`, 'is required')
+      continue
+    }
+    known += 1
+    record[name] = field.read(value, `/${name}`, now)
+  }
+  const given = Object.keys(object)
+  if (given.length > known) {
+    const names = ['type', ...fields.map(([name]) => name)]
+    refuseUnknown(
+      given.filter((name) => !names.includes(name)),
+      names,
+      '',
+    )
+  }
+  // The table of fields above makes the record what its type says.
+  const read = record as unknown as ImportRecord
+  return read.type === 'event' ? completeEvent(read) : read
+}
+
+/** The rules that join several fields of an event, and the id of an event that was given none. */
+function completeEvent(event: EventRecord): EventRecord {
+  const needs: (keyof EventRecord)[] = []
+  const refuses: (keyof EventRecord)[] = []
+  if (event.event_type === PAGE_VIEW) {
+    needs.push('view_type', 'page_id', 'page_key', 'page_index')
+    refuses.push('custom_event_name', 'custom_event_props')
+  }
+  if (event.event_type === CUSTOM_EVENT) {
+    needs.push('custom_event_name')
+    refuses.push('view_type', 'page_id', 'page_key', 'page_index')
+  }
+  for (const name of needs) {
+    if (event[name] === undefined) throw new Problem(`/${name}`, `is required on an event of type ${event.event_type}`)
+  }
+  for (const name of refuses) {
+    if (event[name] !== undefined) throw new Problem(`/${name}`, `does not apply to events of type ${event.event_type}`)
+  }
+  const furthest = (['max_page_id', 'max_page_key', 'max_page_index'] as const).map((name) => typeOf(event[name]))
+  if (furthest.some((type) => type !== furthest[0])) {
+    throw new Problem('/max_page_id', 'must be given with max_page_key and max_page_index: all three, all null or none')
+  }
+  const event_id = event.event_id ?? hash('sha256', JSON.stringify(event), 'base64url')
+  const filled = { ...event, event_id }
+  if (event.event_type === CUSTOM_EVENT) filled.custom_event_props ??= '{}'
+  return filled
+}
+
+const typeOf = (value: unknown) => (value === undefined ? 'absent' : value === null ? 'null' : 'given')
+
+function refuseUnknown(unknown: string[], known: string[], pointer: string): void {
+  const name = unknown[0]
+  if (name === undefined) return
+  const escaped = printable(name).replaceAll('~', '~0').replaceAll('/', '~1')
+  throw new Problem(`${pointer}/${escaped}`, `is not a field here; the fields are ${known.join(', ')}`)
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** Text fit for a message of one line, however it came in. */
+const printable = (value: string) => JSON.stringify(value).slice(1, -1)
+
+function excerpt(value: string): string {
+  return JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value)
+}
