@@ -4,7 +4,7 @@ import { readFile, stat } from 'node:fs/promises'
 import { promisify } from 'node:util'
 
 interface Way {
-  /** The command, with its arguments, that runs ours. */
+  /** The command, with its options, that runs ours; empty when ours runs by itself. */
   via: string[]
   uid?: number
   gid?: number
@@ -31,10 +31,10 @@ export async function chooseAccount(dataDir: string, home: string, postgres: str
   const failures: string[] = []
   for (const way of await ways(home)) {
     try {
-      const [program, ...args] = [...way.via, 'sh', '-c', TRIAL, 'sh', dataDir, postgres] as [string, ...string[]]
-      const { stdout } = await promisify(execFile)(program, args, { ...identity(way), env: environment() })
+      const trial = command(way, 'sh', ['-c', TRIAL, 'sh', dataDir, postgres])
+      const { stdout } = await promisify(execFile)(...trial, { ...identity(way), env: environment() })
       const major = stdout.match(/\d+/)?.[0] ?? ''
-      return { owner: way.owner, major, spawn: (...command) => spawnIn(way, ...command) }
+      return { owner: way.owner, major, spawn: (program, args, options) => spawnIn(way, program, args, options) }
     } catch (error) {
       const { stderr, message } = error as Error & { stderr?: string }
       failures.push((stderr || message).trim().replaceAll('\n', ' '))
@@ -75,8 +75,11 @@ async function unprivilegedUser(): Promise<{ uid: number; gid: number }> {
 }
 
 function spawnIn(way: Way, program: string, args: string[], options: SpawnOptions = {}): ChildProcess {
-  const [command, ...rest] = [...way.via, program, ...args] as [string, ...string[]]
-  return spawn(command, rest, { ...options, ...identity(way), env: environment() })
+  return spawn(...command(way, program, args), { ...options, ...identity(way), env: environment() })
+}
+
+function command({ via: [wrapper, ...options] }: Way, program: string, args: string[]): [string, string[]] {
+  return wrapper ? [wrapper, [...options, program, ...args]] : [program, args]
 }
 
 function identity({ uid, gid }: Way): { uid?: number; gid?: number } {

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { dirname, join, relative } from 'node:path'
 import { hasCode } from './presence.ts'
 
-export interface Binaries {
+interface Binaries {
   initdb: string
   postgres: string
 }

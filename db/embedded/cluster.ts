@@ -48,7 +48,7 @@ interface Start {
   log_offset: number
 }
 
-export interface Up {
+interface Up {
   /** Connection string of the service's database. */
   url: string
   /** The postmaster, when it is this call that started it. */

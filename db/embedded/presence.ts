@@ -11,7 +11,7 @@ import { promisify } from 'node:util'
 
 const NAME = /^(\d+)-(\w+)-\w+$/
 
-export interface LiveProcess {
+interface LiveProcess {
   /** With the pid, names this process and no later one that was given the same pid. */
   birth: string
   command: string

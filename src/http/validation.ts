@@ -103,8 +103,8 @@ function explain(root: string, errors: ErrorObject[] | null | undefined): Detail
 
 /** Where an error is, below its root; a missing or unknown field is named itself, not the object it should be in. */
 function place(root: string, { keyword, instancePath, params }: ErrorObject): string {
-  if (keyword === 'required') return `${instancePath}/${escapeToken(params['missingProperty'])}`
-  if (keyword === 'additionalProperties') return `${instancePath}/${escapeToken(params['additionalProperty'])}`
+  if (keyword === 'required') return `${instancePath}/${escapeToken(params.missingProperty)}`
+  if (keyword === 'additionalProperties') return `${instancePath}/${escapeToken(params.additionalProperty)}`
   return root === '/headers' ? `/${titleCase(instancePath.slice(1))}` : instancePath
 }
 

@@ -1,0 +1,65 @@
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { Command } from 'commander'
+import { createPool, type Database } from '../../db/connection.ts'
+import { type Config, readConfig } from '../config.ts'
+import { withDatabase } from '../database.ts'
+import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
+import { parseKey, SCOPES, secretMatches } from '../keys.ts'
+import { demoKeyFile } from '../main.ts'
+import { findKey } from '../queries/keys.ts'
+import { importRecords } from '../transfer/import.ts'
+import { count, resourceId } from './arguments.ts'
+import { createKey } from './keys.ts'
+import { importProgressBar } from './progress.ts'
+
+/** Loads the demo project, or more of it; what is there already stays. */
+export async function loadDemo(url: string, options: DemoOptions): Promise<void> {
+  const pool = createPool(url, { max: 1 })
+  const progress = importProgressBar()
+  try {
+    await importRecords(pool, demoLines(options), { onProgress: progress.update })
+  } finally {
+    progress.stop()
+    await pool.end()
+  }
+}
+
+async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
+  for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
+}
+
+/** The demo project's key out of DATA_DIR/demo-key while it is valid, else a new one, kept there for its owner alone. */
+export async function demoKey(config: Config, db: Database, projectId: string): Promise<string> {
+  const file = demoKeyFile(config)
+  const kept = await readFile(file, 'utf8').then(
+    (text) => text.trim(),
+    () => '',
+  )
+  if (await isValid(db, projectId, kept)) return kept
+  const key = await createKey(db, projectId, { name: 'demo', scopes: SCOPES, expires_at: null })
+  await mkdir(path.dirname(file), { recursive: true })
+  await rm(file, { force: true })
+  await writeFile(file, `${key}\n`, { mode: 0o600 })
+  return key
+}
+
+async function isValid(db: Database, projectId: string, text: string): Promise<boolean> {
+  const key = parseKey(text)
+  const stored = key && (await findKey(db, projectId, key.key_id))
+  if (!stored || !secretMatches(key.secret, stored.secret_hash) || stored.revoked_at !== null) return false
+  return stored.expires_at === null || stored.expires_at > new Date().toISOString()
+}
+
+export const demoCommand = () =>
+  new Command('demo')
+    .description('load a realistic project, the same each time, and print a key for it')
+    .option('--entries <n>', 'how many entries it has, with about ten events each', count, 400)
+    .option('--project <id>', 'its id', resourceId, DEMO.projectId)
+    .action(({ entries, project }: { entries: number; project: string }) => {
+      const config = readConfig()
+      return withDatabase(config, async (db, url) => {
+        await loadDemo(url, { projectId: project, entries })
+        process.stdout.write(`${await demoKey(config, db, project)}\n`)
+      })
+    })

@@ -1,0 +1,41 @@
+import { Command } from 'commander'
+import { readConfig } from '../config.ts'
+import { DEMO } from '../demo/project.ts'
+import { serve } from '../main.ts'
+import { projectExists } from '../queries/projects.ts'
+import { demoKey, loadDemo } from './demo.ts'
+
+export const serveCommand = () =>
+  new Command('serve')
+    .description('run the server until SIGINT or SIGTERM; settings come from the environment')
+    .option('--demo', 'load the demo project the first time, and print a key and a call to try')
+    .action(async ({ demo }: { demo?: boolean }) => {
+      const config = readConfig()
+      let key = ''
+      await serve(config, {
+        demo,
+        prepare: async (db, url) => {
+          if (!demo) return
+          if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {})
+          key = await demoKey(config, db, DEMO.projectId)
+        },
+        onListening: (address) => process.stdout.write(demo ? demoWelcome(address, key) : welcome(address)),
+      })
+    })
+
+const welcome = (address: string) => `Flowtrail is at ${address} and its docs at ${address}/docs\n`
+
+const demoWelcome = (address: string, key: string) => `
+  Flowtrail is running.
+
+    API    ${address}
+    Docs   ${address}/docs
+    Key    ${key}
+
+  Try it in another terminal:
+
+    curl -H 'X-Api-Key: ${key}' '${address}/projects/${DEMO.projectId}/modules'
+
+  Ctrl-C stops it.
+
+`

@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import pg from 'pg'
+import type { TestProject } from 'vitest/node'
+import { connect } from '../../db/connection.ts'
+import { useEmbeddedServer } from '../../db/embedded.ts'
+import { migrate } from '../../db/migrate.ts'
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** Connection string of the server's maintenance database. */
+    databaseServer: string
+    /** Name of a migrated database to copy. */
+    templateDatabase: string
+  }
+}
+
+/** The server of TEST_DATABASE_URL or, without it, an embedded one of this run alone, with a migrated template on it. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const server = process.env.TEST_DATABASE_URL
+    ? { url: process.env.TEST_DATABASE_URL, release: async () => {} }
+    : await startEmbedded()
+  const template = `flowtrail_template_${process.pid}`
+  await onServer(server.url, `CREATE DATABASE ${template}`)
+  const db = connect(databaseUrl(server.url, template), { max: 1 })
+  await migrate(db)
+  await db.destroy()
+
+  project.provide('databaseServer', server.url)
+  project.provide('templateDatabase', template)
+  return async () => {
+    await onServer(server.url, `DROP DATABASE ${template}`)
+    await server.release()
+  }
+}
+
+async function startEmbedded() {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
+  // Nothing here outlives the run, so nothing needs to survive a crash.
+  const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
+  const server = await useEmbeddedServer({ dataDir, settings })
+  const release = async () => {
+    await server.release()
+    await rm(dataDir, { recursive: true })
+  }
+  return { url: server.url, release }
+}
+
+/** The connection string of another database on the same server. */
+export function databaseUrl(server: string, database: string): string {
+  const url = new URL(server)
+  url.pathname = `/${database}`
+  return url.href
+}
+
+/** Runs one statement on the server's maintenance database. */
+export async function onServer(server: string, statement: string): Promise<void> {
+  const client = new pg.Client(server)
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}
