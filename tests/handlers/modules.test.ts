@@ -1,0 +1,32 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+test('listModules gives all modules, newest first', async () => {
+  const answer = await api.call({ path: '/projects/demo/modules' })
+  expect(answer.statusCode).toBe(200)
+  expect(answer.json().map((module: { module_id: string }) => module.module_id)).toEqual([
+    'clinic-booking',
+    'skin-quiz',
+  ])
+})
+
+test('getModule gives the definition last published, not the one last saved', async () => {
+  await api.db
+    .insertInto('module_versions')
+    .values({
+      project_id: 'demo',
+      module_id: 'skin-quiz',
+      version_number: 3,
+      saved_at: '2026-02-01T00:00:00Z',
+      json_string: '{}',
+    })
+    .execute()
+  const answer = await api.call({ path: '/projects/demo/modules/skin-quiz' })
+  expect(answer.json().json_string_prod).toContain('Find your skin routine')
+})

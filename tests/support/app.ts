@@ -1,0 +1,108 @@
+import { createReadStream } from 'node:fs'
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import { connect, createPool, type Database } from '../../db/connection.ts'
+import { type AppParts, buildApp } from '../../src/app.ts'
+import { createKey } from '../../src/cli/keys.ts'
+import { SCOPES } from '../../src/keys.ts'
+import { importRecords } from '../../src/transfer/import.ts'
+import { watchAnswers } from './contract.ts'
+import { createTestDatabase } from './database.ts'
+
+export interface Call {
+  method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS'
+  /** With its query, percent-encoded, as it goes over the wire. */
+  path: string
+  /** The key of project demo by default; null sends none. */
+  key?: string | null
+  headers?: Record<string, string>
+  /** An object is sent as JSON; text and bytes as they are. */
+  body?: unknown
+}
+
+/** A service on a database of its own that holds the document's examples. */
+export interface TestApp {
+  app: FastifyInstance
+  db: Database
+  databaseUrl: string
+  /** A key of project demo with all scopes. */
+  key: string
+  /** Makes one request, and throws when the answer breaks the document in any way. */
+  call: (call: Call) => Promise<LightMyRequestResponse>
+  /** Takes real connections too. Resolves to the address. */
+  listen: () => Promise<string>
+  /** Ends the service and drops its database; throws when any answer broke the document. */
+  close: () => Promise<void>
+}
+
+/** The records behind the document's examples: projects demo and other. */
+export const EXAMPLES = new URL('./examples.ndjson', import.meta.url)
+
+export interface TestAppOptions {
+  config?: Partial<AppParts['config']>
+  /** Fills the database instead of the document's examples. */
+  fill?: (databaseUrl: string, db: Database) => Promise<void>
+  logger?: AppParts['logger']
+  /** Where the app's own connections go, when not straight to the database: a proxy that can be cut, for one. */
+  reach?: (databaseUrl: string) => string
+}
+
+export async function importFile(databaseUrl: string, file: URL): Promise<void> {
+  const pool = createPool(databaseUrl, { max: 1 })
+  await importRecords(pool, createReadStream(file))
+  await pool.end()
+}
+
+export async function createTestApp(options: TestAppOptions = {}): Promise<TestApp> {
+  const database = await createTestDatabase()
+  const db = connect(database.url, { max: 2 })
+  await (options.fill ?? ((url) => importFile(url, EXAMPLES)))(database.url, db)
+  const key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
+
+  const address = options.reach?.(database.url) ?? database.url
+  const pools = [
+    connect(address, { max: 4, statementTimeout_ms: 10_000 }),
+    connect(address, { max: 2, statementTimeout_ms: 10_000 }),
+  ] as const
+  const problems: string[] = []
+  const app = await buildApp({
+    config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false, ...options.config },
+    db: pools[0],
+    writeDb: pools[1],
+    logger: options.logger ?? false,
+    extend: (app) => watchAnswers(app, problems),
+  })
+  const assertContract = () => {
+    if (problems.length > 0) throw new Error(`answers that break the document:\n${problems.splice(0).join('\n')}`)
+  }
+
+  return {
+    app,
+    db,
+    databaseUrl: database.url,
+    key,
+    call: async (call) => {
+      const sent = call.key === undefined ? key : call.key
+      const isRaw = typeof call.body === 'string' || call.body instanceof Buffer || call.body === undefined
+      const response = await app.inject({
+        method: call.method ?? 'GET',
+        url: call.path,
+        headers: {
+          ...(sent !== null && { 'x-api-key': sent }),
+          ...(call.body !== undefined && { 'content-type': 'application/json' }),
+          ...call.headers,
+        },
+        ...(call.body !== undefined && { payload: isRaw ? (call.body as string | Buffer) : JSON.stringify(call.body) }),
+      })
+      assertContract()
+      return response
+    },
+    listen: () => app.listen({ host: '127.0.0.1', port: 0 }),
+    close: async () => {
+      await app.close()
+      for (const pool of pools) await pool.destroy()
+      await db.destroy()
+      await database.drop()
+      assertContract()
+    },
+  }
+}

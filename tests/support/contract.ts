@@ -1,0 +1,176 @@
+import { readFileSync } from 'node:fs'
+import { Ajv, type ValidateFunction } from 'ajv'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+
+/** The parts of the bundled document that the checks look at, after `$ref`s are followed. */
+interface Schema {
+  type?: string
+  properties?: Record<string, Schema>
+  items?: Schema
+  additionalProperties?: boolean
+  $ref?: string
+}
+interface DocumentedHeader {
+  required?: boolean
+  schema: Schema
+}
+export interface DocumentedResponse {
+  headers?: Record<string, DocumentedHeader>
+  content?: Record<string, { schema: Schema; examples?: Record<string, { value: unknown }> }>
+}
+export interface DocumentedOperation {
+  operationId: string
+  requestBody?: { content: Record<string, { examples?: Record<string, { value: unknown }> }> }
+  responses: Record<string, DocumentedResponse>
+}
+interface Bundle {
+  paths: Record<string, Record<string, DocumentedOperation>>
+  components: { schemas: Record<string, Schema>; examples: Record<string, { value: unknown }> }
+}
+
+const source = JSON.parse(readFileSync(new URL('../../generated/openapi.json', import.meta.url), 'utf8')) as Bundle
+
+/** Follows every `$ref` of a JSON value. The document has no recursive schema. */
+function dereference(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(dereference)
+  if (typeof value !== 'object' || value === null) return value
+  if ('$ref' in value && typeof value.$ref === 'string') {
+    const target = value.$ref
+      .split('/')
+      .slice(1)
+      .reduce<unknown>((node, token) => (node as Record<string, unknown>)[token], source)
+    return dereference(target)
+  }
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, dereference(item)]))
+}
+
+export const document = dereference(source) as Bundle
+
+/** Every operation of the document by its operationId. */
+export const operations: Record<string, DocumentedOperation> = Object.fromEntries(
+  Object.values(document.paths)
+    .flatMap((item) => Object.values(item))
+    .map((operation) => [operation.operationId, operation]),
+)
+
+/** The schema with every object closed, so that a field that the document does not know is found. */
+function closed(schema: Schema): Schema {
+  return {
+    ...schema,
+    ...(schema.items && { items: closed(schema.items) }),
+    ...(schema.properties && {
+      additionalProperties: false,
+      properties: Object.fromEntries(Object.entries(schema.properties).map(([name, item]) => [name, closed(item)])),
+    }),
+  }
+}
+
+const ajv = new Ajv({ allErrors: true, strict: true, keywords: ['example'] })
+ajv.addFormat('date-time', /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && Math.abs(value) < 2 ** 31 })
+
+const validators = new Map<Schema, ValidateFunction>()
+
+function validate(schema: Schema, value: unknown): string[] {
+  let validator = validators.get(schema)
+  if (!validator) {
+    validator = ajv.compile(closed(schema))
+    validators.set(schema, validator)
+  }
+  if (validator(value)) return []
+  return (validator.errors ?? []).map(
+    ({ instancePath, message, params }) => `${instancePath} ${message} ${JSON.stringify(params)}`,
+  )
+}
+
+/** Headers that every HTTP answer may have and that the document rightly says nothing of. */
+const PLUMBING = new Set([
+  'content-type',
+  'content-length',
+  'transfer-encoding',
+  'x-content-type-options',
+  'access-control-allow-origin',
+  'access-control-expose-headers',
+])
+
+function headerProblems(documented: Record<string, DocumentedHeader>, sent: Record<string, unknown>): string[] {
+  const byName = new Map(Object.entries(documented).map(([name, header]) => [name.toLowerCase(), header]))
+  const missing = [...byName].filter(([name, header]) => header.required && sent[name] === undefined)
+  const unknown = Object.keys(sent).filter((name) => !byName.has(name) && !PLUMBING.has(name))
+  const wrong = [...byName].flatMap(([name, { schema }]) => {
+    const text = sent[name]
+    if (text === undefined) return []
+    const value = schema.type === 'integer' && /^\d+$/.test(String(text)) ? Number(text) : text
+    return validate(schema, value).map((problem) => `header ${name} ${problem}`)
+  })
+  return [
+    ...missing.map(([name]) => `header ${name} is missing`),
+    ...unknown.map((name) => `header ${name} is not documented`),
+    ...wrong,
+  ]
+}
+
+/** What an answer breaks of the document. `errorOnly` stands for routes that the document cannot name: 404 and 405. */
+export function answerProblems(
+  operationId: string | undefined,
+  status: number,
+  headers: Record<string, unknown>,
+  body: string,
+  isHead: boolean,
+): string[] {
+  const fallback: DocumentedResponse = {
+    content: { 'application/json': { schema: document.components.schemas.ApiError as Schema } },
+  }
+  const response = operationId === undefined ? fallback : operations[operationId]?.responses[status]
+  if (!response) return [`status ${status} is not documented`]
+  const problems = operationId === undefined ? [] : headerProblems(response.headers ?? {}, headers)
+  const schema = response.content?.['application/json']?.schema
+  if (!schema) return body === '' ? problems : [...problems, 'a body where there should be none']
+  if (!/^application\/json(; charset=utf-8)?$/.test(String(headers['content-type']))) {
+    problems.push(`content-type is ${headers['content-type']}`)
+  }
+  return isHead ? problems : [...problems, ...validate(schema, JSON.parse(body))]
+}
+
+/**
+ * Holds every answer of the app against the document, before and after serialization, and collects what does not fit:
+ * the serializer hides wrong types and drops unknown fields, so each side finds what the other cannot.
+ */
+export function watchAnswers(app: FastifyInstance, problems: string[]): void {
+  const operationOf = ({ routeOptions: { schema } }: FastifyRequest) =>
+    schema && 'operationId' in schema ? String(schema.operationId) : undefined
+  const isApi = (request: FastifyRequest) => request.url.includes('/projects/') || request.is404
+  const note = (request: FastifyRequest, reply: FastifyReply, found: string[]) => {
+    for (const problem of found) problems.push(`${request.method} ${request.url} → ${reply.statusCode}: ${problem}`)
+  }
+
+  app.addHook('preSerialization', async (request, reply, payload) => {
+    const schema =
+      operations[operationOf(request) ?? '']?.responses[reply.statusCode]?.content?.['application/json']?.schema
+    if (schema)
+      note(
+        request,
+        reply,
+        validate(schema, payload).map((problem) => `before serialization ${problem}`),
+      )
+    return payload
+  })
+  // Answers are looked at as they leave: hooks of routes may still change them after this one.
+  app.addHook('onSend', async (request, reply, payload) => {
+    if (isApi(request)) bodies.set(request, typeof payload === 'string' ? payload : '')
+    return payload
+  })
+  app.addHook('onResponse', async (request, reply) => {
+    const body = bodies.get(request)
+    if (body === undefined || request.method === 'OPTIONS') return
+    const isEmpty = reply.statusCode === 304
+    const sent = isEmpty ? '' : body
+    note(
+      request,
+      reply,
+      answerProblems(operationOf(request), reply.statusCode, reply.getHeaders(), sent, request.method === 'HEAD'),
+    )
+  })
+}
+
+const bodies = new WeakMap<FastifyRequest, string>()
