@@ -2,10 +2,13 @@ import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
-    include: ['tests/**/*.test.ts'],
     globalSetup: ['tests/support/global-setup.ts'],
     // A test that hangs should say so; what a test waits for is always an event.
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    projects: [
+      { extends: true, test: { name: 'unit', include: ['tests/**/*.test.ts'], exclude: ['tests/browser/**'] } },
+      { extends: true, test: { name: 'browser', include: ['tests/browser/**/*.test.ts'] } },
+    ],
   },
 })

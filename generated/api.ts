@@ -383,9 +383,9 @@ export interface components {
              */
             key: string;
             /**
-             * @description The value as JSON text: a non-empty string (`"\"ada@example.com\""`), a number or a boolean. Values are
+             * @description The value as JSON text: a non-empty string (`"\"amara.okafor@example.com\""`), a number or a boolean. Values are
              *     compared as JSON values, strings with their case, numbers exactly.
-             * @example "ada@example.com"
+             * @example "amara.okafor@example.com"
              */
             value: string;
         };

@@ -1,0 +1,64 @@
+/**
+ * Makes generated/ anew: the bundled document and its types from openapi/openapi.yaml, the table types from a migrated
+ * database. With --check it changes nothing and fails when what is committed differs.
+ */
+import { execFile } from 'node:child_process'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { connect } from './connection.ts'
+import { useEmbeddedServer } from './embedded.ts'
+import { migrate } from './migrate.ts'
+
+const ROOT = path.join(import.meta.dirname, '..')
+const GENERATED = path.join(ROOT, 'generated')
+const run = promisify(execFile)
+
+const tool = (name: string, args: string[]) =>
+  run(path.join(ROOT, 'node_modules/.bin', name), args, { cwd: ROOT, env: { ...process.env, REDOCLY_TELEMETRY: 'off' } })
+
+async function generateApi(directory: string): Promise<void> {
+  const bundle = path.join(directory, 'openapi.json')
+  await tool('redocly', ['bundle', 'openapi/openapi.yaml', '--config', 'openapi/redocly.yaml', '--output', bundle])
+  await tool('openapi-typescript', [bundle, '--output', path.join(directory, 'api.ts')])
+}
+
+async function generateDatabase(directory: string): Promise<void> {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-generate-'))
+  const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' } })
+  try {
+    const db = connect(server.url, { max: 1 })
+    await migrate(db)
+    await db.destroy()
+    await tool('kysely-codegen', [
+      ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
+      // The pool's type parsers give instants as text in the wire's form.
+      ...['--type-mapping', '{"timestamptz":"string"}', '--include-pattern', 'public.!(kysely_*)'],
+    ])
+  } finally {
+    await server.release()
+    await rm(dataDir, { recursive: true })
+  }
+}
+
+/** Names of the files that are not the same in both directories. */
+async function differences(one: string, other: string): Promise<string[]> {
+  const names = new Set([...(await readdir(one)), ...(await readdir(other))])
+  const read = (directory: string, name: string) => readFile(path.join(directory, name), 'utf8').catch(() => undefined)
+  const differs = await Promise.all([...names].map(async (name) => (await read(one, name)) !== (await read(other, name))))
+  return [...names].filter((_, i) => differs[i])
+}
+
+const isCheck = process.argv.includes('--check')
+const directory = isCheck ? await mkdtemp(path.join(tmpdir(), 'flowtrail-generated-')) : GENERATED
+await generateApi(directory)
+await generateDatabase(directory)
+if (isCheck) {
+  const stale = await differences(GENERATED, directory)
+  await rm(directory, { recursive: true })
+  if (stale.length > 0) {
+    process.stderr.write(`generated/ is not fresh: ${stale.join(', ')}. Run: make generate\n`)
+    process.exitCode = 1
+  }
+}
