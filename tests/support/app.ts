@@ -42,6 +42,7 @@ export interface TestAppOptions {
   /** Fills the database instead of the document's examples. */
   fill?: (databaseUrl: string, db: Database) => Promise<void>
   logger?: AppParts['logger']
+  demoKeyFile?: string
   /** Where the app's own connections go, when not straight to the database: a proxy that can be cut, for one. */
   reach?: (databaseUrl: string) => string
 }
@@ -69,6 +70,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     db: pools[0],
     writeDb: pools[1],
     logger: options.logger ?? false,
+    demoKeyFile: options.demoKeyFile,
     extend: (app) => watchAnswers(app, problems),
   })
   const assertContract = () => {
