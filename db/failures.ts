@@ -20,7 +20,8 @@ const isServerError = (error: unknown): error is pg.DatabaseError & { code: stri
   error instanceof pg.DatabaseError && typeof error.code === 'string'
 
 /** What pg says when no connection can be had or one breaks; these errors carry no code. */
-const CONNECTION_LOST = /^(Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
+const CONNECTION_LOST =
+  /^(Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
 
 /** Whether an error means that the database cannot be asked just now, so that the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {

@@ -16,7 +16,10 @@ const GENERATED = path.join(ROOT, 'generated')
 const run = promisify(execFile)
 
 const tool = (name: string, args: string[]) =>
-  run(path.join(ROOT, 'node_modules/.bin', name), args, { cwd: ROOT, env: { ...process.env, REDOCLY_TELEMETRY: 'off' } })
+  run(path.join(ROOT, 'node_modules/.bin', name), args, {
+    cwd: ROOT,
+    env: { ...process.env, REDOCLY_TELEMETRY: 'off' },
+  })
 
 async function generateApi(directory: string): Promise<void> {
   const bundle = path.join(directory, 'openapi.json')
@@ -46,7 +49,9 @@ async function generateDatabase(directory: string): Promise<void> {
 async function differences(one: string, other: string): Promise<string[]> {
   const names = new Set([...(await readdir(one)), ...(await readdir(other))])
   const read = (directory: string, name: string) => readFile(path.join(directory, name), 'utf8').catch(() => undefined)
-  const differs = await Promise.all([...names].map(async (name) => (await read(one, name)) !== (await read(other, name))))
+  const differs = await Promise.all(
+    [...names].map(async (name) => (await read(one, name)) !== (await read(other, name))),
+  )
   return [...names].filter((_, i) => differs[i])
 }
 

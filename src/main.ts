@@ -69,12 +69,18 @@ async function start(
     db,
     writeDb,
     logger: { level: config.logLevel },
-    demoKeyFile: options.demo ? demoKeyFile(config) : undefined,
+    demoKeyFile: options.demo ? shortPath(demoKeyFile(config)) : undefined,
   })
   undo.push(() => app.close())
   const address = await listen(app, config)
   options.onListening?.(address + config.basePath)
   return app
+}
+
+/** A path as one would type it here: relative when it is below the working directory. */
+function shortPath(file: string): string {
+  const relative = path.relative(process.cwd(), file)
+  return relative.startsWith('..') ? file : relative
 }
 
 async function listen(app: FastifyInstance, { host, port }: Config): Promise<string> {

@@ -34,7 +34,8 @@ export const importCommand = () =>
 async function openFile(file: string): Promise<FileHandle> {
   try {
     const handle = await open(file)
-    if ((await handle.stat()).isDirectory()) throw new CommandError(`${file} is a directory; name a file, or - for standard input`)
+    if ((await handle.stat()).isDirectory())
+      throw new CommandError(`${file} is a directory; name a file, or - for standard input`)
     return handle
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new CommandError(`There is no file ${file}`)

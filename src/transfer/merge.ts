@@ -468,5 +468,4 @@ const INSERT_EVENTS = `
     SELECT e.project_id, e.module_id FROM entries e WHERE ${on('e', 'd', ['project_id', 'entry_id'])} OFFSET 0
   ) n
   WHERE d.line IS NOT NULL
-  ORDER BY d.project_id, d.entry_id, d."timestamp", d.event_id
   ON CONFLICT DO NOTHING`

@@ -20,6 +20,7 @@ export interface DocumentedResponse {
 }
 export interface DocumentedOperation {
   operationId: string
+  parameters: { name: string; in: string; example?: unknown }[]
   requestBody?: { content: Record<string, { examples?: Record<string, { value: unknown }> }> }
   responses: Record<string, DocumentedResponse>
 }

@@ -1,0 +1,167 @@
+import { sql } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { operations as ApiOperations } from '../../generated/api.ts'
+import { type ErrorCode, STATUS_OF } from '../../src/errors.ts'
+import type { OperationId } from '../../src/http/operations.ts'
+import { createTestApp } from '../support/app.ts'
+import { operations } from '../support/contract.ts'
+import { startDatabaseProxy } from '../support/database-proxy.ts'
+import { exampleCall, operationIds } from '../support/example-call.ts'
+import { type Case, States } from './states.ts'
+
+type CodeOf<Status> = { [C in ErrorCode]: (typeof STATUS_OF)[C] extends Status ? C : never }[ErrorCode]
+
+/** What produces each answer: a success by its request, a refusal by a request for each of its codes. */
+type Answers<Status> = Status extends 200 | 304 ? Case : Partial<Record<CodeOf<Status>, Case>>
+
+/** Every operation × every status that the document gives it: a cell left out or made up does not compile. */
+type Matrix = {
+  [K in OperationId]: { [Status in keyof ApiOperations[K]['responses']]: Answers<Status> }
+}
+
+const refusals = {
+  401: { unauthorized: { key: null } },
+  429: { rate_limited: { at: 'busy' } },
+  500: { internal_error: { at: 'faulty' } },
+  503: { service_unavailable: { at: 'away' } },
+} as const
+const readRefusals = {
+  ...refusals,
+  400: { invalid_request: { query: { sort: 'title' } } },
+  403: { insufficient_scope: { scope: 'events:write' } },
+} as const
+const noModule = { module_does_not_exist: { path: { moduleId: 'hair-quiz' } } }
+const noEntry = { entry_not_found: { path: { entryId: 'nobody' } } }
+const unchanged = { headers: { 'if-none-match': '*' } }
+
+const event = {
+  module_id: 'skin-quiz',
+  timestamp: '2026-03-01T09:41:12Z',
+  custom_event_name: 'call_requested',
+  identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }],
+}
+const twoContacts = [...event.identifiers, { key: 'phone', value: '"+1 555 0100"' }]
+const onceOnly = { 'idempotency-key': 'once' }
+
+const matrix: Matrix = {
+  listModules: { 200: {}, ...readRefusals },
+  getModule: { 200: {}, 304: unchanged, ...readRefusals, 404: noModule },
+  listModuleVersions: { 200: {}, ...readRefusals, 404: noModule },
+  getModuleVersion: {
+    200: {},
+    304: unchanged,
+    ...readRefusals,
+    404: { ...noModule, module_version_does_not_exist: { path: { versionNumber: '99' } } },
+  },
+  getEntry: { 200: {}, 304: unchanged, ...readRefusals, 404: noEntry },
+  listEntryEvents: { 200: {}, ...readRefusals, 404: noEntry },
+  listEntryPageViews: { 200: {}, ...readRefusals },
+  recordCustomEvent: {
+    200: {},
+    ...refusals,
+    400: { invalid_request: { body: { ...event, timestamp: 'yesterday' } } },
+    403: { insufficient_scope: { scope: 'read' } },
+    404: { module_does_not_exist: { body: { ...event, module_id: 'hair-quiz' } } },
+    409: { identifier_conflict: { body: { ...event, identifiers: twoContacts } } },
+    413: { payload_too_large: { body: ' '.repeat(256 * 1024 + 1) } },
+    415: { unsupported_media_type: { headers: { 'content-type': 'text/plain' } } },
+    422: {
+      idempotency_key_reused: {
+        first: { headers: onceOnly, body: event },
+        headers: onceOnly,
+        body: { ...event, custom_event_name: 'call_cancelled' },
+      },
+    },
+  },
+}
+
+interface Cell {
+  operationId: OperationId
+  status: number
+  /** None for a success. */
+  code: ErrorCode | undefined
+  how: Case
+}
+
+const cells: Cell[] = operationIds.flatMap((operationId) =>
+  Object.entries(matrix[operationId]).flatMap(([text, answers]): Cell[] => {
+    const status = Number(text)
+    if (status < 400) return [{ operationId, status, code: undefined, how: answers }]
+    const refusals = Object.entries(answers) as [ErrorCode, Case][]
+    return refusals.map(([code, how]) => ({ operationId, status, code, how }))
+  }),
+)
+
+let states: States
+beforeAll(async () => {
+  states = await States.start()
+})
+afterAll(() => states.close())
+
+test.each(operationIds)('%s: the matrix has every status and code of the document and no other', (operationId) => {
+  const documented = Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, { content }]) => {
+    const examples = Object.values(content?.['application/json']?.examples ?? {})
+    const codes = examples.map(({ value }) => (value as { error?: { code: string } }).error?.code)
+    return codes.length > 0 ? codes.map((code) => ({ status: Number(status), code })) : [{ status: Number(status) }]
+  })
+  const key = (cell: { status: number; code?: string }) => `${cell.status} ${cell.code ?? ''}`
+  const produced = cells.filter((cell) => cell.operationId === operationId)
+  expect(produced.map(key).sort()).toEqual([...new Set(documented.map(key))].sort())
+})
+
+test.each(cells)('$operationId answers $status $code', async ({ operationId, status, code, how }) => {
+  const requestId = `${operationId}-${status}`
+  const answer = await states.produce(operationId, { ...how, headers: { ...how.headers, 'x-request-id': requestId } })
+  const isRead = operationId !== 'recordCustomEvent'
+  const isSuccess = code === undefined
+
+  expect(answer.statusCode).toBe(status)
+  if (status === 304) expect(answer.body).toBe('')
+  else expect(answer.json()).toMatchObject(isSuccess ? {} : { error: { code }, projectId: 'demo' })
+  expect(answer.headers).toMatchObject({
+    'x-request-id': requestId,
+    'x-content-type-options': 'nosniff',
+    'cache-control': isRead && isSuccess ? 'private, no-cache' : 'no-store',
+  })
+  expect(answer.headers.vary).toBe(isRead && isSuccess ? 'X-Api-Key' : undefined)
+  expect(answer.headers['www-authenticate']).toBe(status === 401 ? 'ApiKey realm="flowtrail"' : undefined)
+  expect('retry-after' in answer.headers).toBe(status === 429 || status === 503)
+  expect('etag' in answer.headers).toBe(isSuccess && 304 in matrix[operationId])
+  expect('ratelimit' in answer.headers).toBe(how.at === 'busy')
+  expect('ratelimit-policy' in answer.headers).toBe(how.at === 'busy')
+})
+
+test('every code of the catalogue that an operation can answer is in the matrix', () => {
+  const routing: ErrorCode[] = ['route_not_found', 'method_not_allowed']
+  const produced = cells.flatMap(({ code }) => code ?? [])
+  expect([...new Set([...produced, ...routing])].sort()).toEqual(Object.keys(STATUS_OF).sort())
+})
+
+test.each(operationIds)(
+  '%s: an outage does not let a missing or malformed key pass for one that may be right',
+  async (operationId) => {
+    const malformed = `ft_0123456789ab_${'0'.repeat(33)}`
+    for (const key of [null, 'x', malformed]) {
+      const answer = await states.produce(operationId, { at: 'away', key })
+      expect(answer.statusCode).toBe(401)
+    }
+  },
+)
+
+test('recordCustomEvent answers 503 when the database goes away under it, and goes on when it is back', async () => {
+  const proxy = await startDatabaseProxy()
+  const api = await createTestApp({ reach: proxy.reach })
+  const waiting = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+  const lock = await api.db.startTransaction().execute()
+  await lock.selectFrom('projects').select('project_id').where('project_id', '=', 'demo').forUpdate().execute()
+  const underWay = api.call(exampleCall('recordCustomEvent'))
+  await expect.poll(async () => (await waiting.execute(api.db)).rows.length).toBe(1)
+  await proxy.cut()
+  expect((await underWay).statusCode).toBe(503)
+
+  await lock.rollback().execute()
+  await proxy.mend()
+  expect((await api.call(exampleCall('recordCustomEvent'))).statusCode).toBe(200)
+  await api.close()
+  await proxy.close()
+})

@@ -1,0 +1,73 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import path from 'node:path'
+
+const ROOT = path.join(import.meta.dirname, '../..')
+
+/** A `flowtrail` process. */
+export interface Process {
+  child: ChildProcess
+  /** What it has written so far. */
+  stdout: () => string
+  stderr: () => string
+  /** The exit status, or the signal that ended it. */
+  exit: Promise<number | NodeJS.Signals>
+}
+
+/** A server process that takes requests. */
+export interface Service extends Process {
+  address: string
+}
+
+/** Runs the command line in a process of its own, with these settings and none of ours. */
+export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
+  const { PATH, TMPDIR } = process.env
+  const child = spawn(process.execPath, ['src/cli/main.ts', ...args], {
+    cwd: ROOT,
+    env: { PATH, ...(TMPDIR && { TMPDIR }), ...settings },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const [out, err] = [collect(child.stdout), collect(child.stderr)]
+  const exit = once(child, 'close').then(([code, signal]) => (code ?? signal) as number | NodeJS.Signals)
+  return { child, stdout: out, stderr: err, exit }
+}
+
+/** Starts a server on a free port and waits until it takes requests. */
+export async function startService(settings: Record<string, string>): Promise<Service> {
+  const PORT = String(await freePort())
+  const service = runFlowtrail(['serve'], { PORT, LOG_LEVEL: 'warn', ...settings })
+  const listening = new Promise<void>((resolve) => {
+    service.child.stdout?.on('data', () => {
+      if (service.stdout().includes('Flowtrail is at')) resolve()
+    })
+  })
+  const failed = service.exit.then((status) => {
+    throw new Error(`the server ended with ${status}: ${service.stderr()}`)
+  })
+  failed.catch(() => {})
+  await Promise.race([listening, failed])
+  return { ...service, address: `http://127.0.0.1:${PORT}` }
+}
+
+/** Ends the process at once, if it has not ended yet. */
+export async function kill({ child, exit }: Process): Promise<void> {
+  child.kill('SIGKILL')
+  await exit
+}
+
+/** A port that nobody listened on a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+function collect(stream: NodeJS.ReadableStream | null): () => string {
+  const chunks: Buffer[] = []
+  stream?.on('data', (chunk: Buffer) => chunks.push(chunk))
+  return () => Buffer.concat(chunks).toString()
+}
