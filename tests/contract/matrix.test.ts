@@ -76,19 +76,21 @@ const matrix: Matrix = {
 }
 
 interface Cell {
+  name: string
   operationId: OperationId
   status: number
   /** None for a success. */
-  code: ErrorCode | undefined
+  code?: ErrorCode
   how: Case
 }
 
-const cells: Cell[] = operationIds.flatMap((operationId) =>
+const cells = operationIds.flatMap((operationId) =>
   Object.entries(matrix[operationId]).flatMap(([text, answers]): Cell[] => {
     const status = Number(text)
-    if (status < 400) return [{ operationId, status, code: undefined, how: answers }]
+    const name = `${operationId} answers ${status}`
+    if (status < 400) return [{ name, operationId, status, how: answers as Case }]
     const refusals = Object.entries(answers) as [ErrorCode, Case][]
-    return refusals.map(([code, how]) => ({ operationId, status, code, how }))
+    return refusals.map(([code, how]) => ({ name: `${name} ${code}`, operationId, status, code, how }))
   }),
 )
 
@@ -109,7 +111,7 @@ test.each(operationIds)('%s: the matrix has every status and code of the documen
   expect(produced.map(key).sort()).toEqual([...new Set(documented.map(key))].sort())
 })
 
-test.each(cells)('$operationId answers $status $code', async ({ operationId, status, code, how }) => {
+test.each(cells)('$name', async ({ operationId, status, code, how }) => {
   const requestId = `${operationId}-${status}`
   const answer = await states.produce(operationId, { ...how, headers: { ...how.headers, 'x-request-id': requestId } })
   const isRead = operationId !== 'recordCustomEvent'

@@ -89,6 +89,7 @@ const PLUMBING = new Set([
   'content-type',
   'content-length',
   'transfer-encoding',
+  'connection',
   'x-content-type-options',
   'access-control-allow-origin',
   'access-control-expose-headers',

@@ -1,0 +1,143 @@
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createPool } from '../../db/connection.ts'
+import { DEMO, demoRecords } from '../../src/demo/project.ts'
+import type { OperationId } from '../../src/http/operations.ts'
+import { encodeCursor, fingerprint } from '../../src/page.ts'
+import { importRecords } from '../../src/transfer/import.ts'
+import { createTestApp } from '../support/app.ts'
+import { document, operations } from '../support/contract.ts'
+import { exampleCall, operationIds } from '../support/example-call.ts'
+import { type Case, States } from './states.ts'
+
+const otherEvent = {
+  module_id: 'clinic-booking',
+  timestamp: '2026-03-01T09:20:30Z',
+  custom_event_name: 'slot_chosen',
+  identifiers: [{ key: 'phone', value: '"+1 555 0100"' }],
+}
+
+/** How to produce each example of an answer, by its name: what differs from the operation's example request. */
+const replays: Record<string, Case> = {
+  modules: {},
+  module: {},
+  versions: {},
+  version: {},
+  entry: {},
+  events: {},
+  pageViews: {},
+  recorded: {},
+
+  unknownParameter: { query: { sort: 'title' } },
+  invalidVersionNumber: { path: { versionNumber: 'two' } },
+  invalidLimit: { query: { limit: '5000' } },
+  invalidDirection: { query: { direction: 'asc' } },
+  invalidCursor: {
+    query: { cursor: encodeCursor(fingerprint(['listModuleVersions', 'demo', 'skin-quiz', 'ASC']), [1]) },
+  },
+  misspeltParameter: { query: { limt: '20' } },
+  // URLSearchParams writes the space as a plus, which is how the offset's plus arrives when it is not encoded.
+  invalidTimestamp: { query: { updated_after: '2026-03-01T09:30:00 01:00' } },
+  emptyWindow: { query: { updated_after: '2026-03-01T00:00:00Z', updated_before: '2026-03-01T00:00:00Z' } },
+  unquotedIdentifier: {
+    body: { ...otherEvent, identifiers: [{ key: 'email', value: 'amara.okafor@example.com' }] },
+  },
+  missingFields: { body: { module_id: 'skin-quiz', custom_event_name: 'opened', event_name: 'opened' } },
+  malformedJson: { body: '{"timestamp": 1,}' },
+
+  unauthorized: { key: null },
+  readScopeMissing: { scope: 'events:write' },
+  writeScopeMissing: { scope: 'read' },
+  moduleDoesNotExist: { path: { moduleId: 'hair-quiz' } },
+  moduleVersionDoesNotExist: { path: { versionNumber: '99' } },
+  entryNotFound: { path: { entryId: 'nobody' } },
+  identifierConflict: {
+    body: {
+      ...otherEvent,
+      identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }, ...otherEvent.identifiers],
+    },
+  },
+  payloadTooLarge: { body: { ...otherEvent, custom_event_props: `{"note":"${'x'.repeat(256 * 1024)}"}` } },
+  unsupportedMediaType: { headers: { 'content-type': 'application/x-www-form-urlencoded' } },
+  idempotencyKeyReused: {
+    first: { headers: { 'idempotency-key': 'once' }, body: otherEvent },
+    headers: { 'idempotency-key': 'once' },
+  },
+  rateLimited: { at: 'busy' },
+  internalError: { at: 'faulty' },
+  serviceUnavailable: { at: 'away' },
+}
+
+/** Where one name stands for different requests. */
+const replaysOf: Partial<Record<OperationId, Record<string, Case>>> = {
+  recordCustomEvent: { moduleDoesNotExist: { body: { ...otherEvent, module_id: 'hair-quiz' } } },
+}
+
+const answers = operationIds.flatMap((operationId) =>
+  Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, { content }]) =>
+    Object.entries(content?.['application/json']?.examples ?? {}).map(([name, { value }]) => ({
+      operationId,
+      status: Number(status),
+      name,
+      value,
+    })),
+  ),
+)
+
+const requests = operationIds.flatMap((operationId) =>
+  Object.entries(operations[operationId]?.requestBody?.content['application/json']?.examples ?? {}).map(
+    ([name, { value }]) => ({ operationId, name, value }),
+  ),
+)
+
+let states: States
+beforeAll(async () => {
+  states = await States.start()
+})
+afterAll(() => states.close())
+
+test('every example has a replay, and every replay an example', () => {
+  expect(Object.keys(replays).sort()).toEqual([...new Set(answers.map(({ name }) => name))].sort())
+  const shown = [...answers, ...requests].map(({ value }) => value)
+  for (const { value } of Object.values(document.components.examples)) expect(shown).toContainEqual(value)
+})
+
+test.each(answers)(
+  '$operationId answers $status as in the example $name',
+  async ({ operationId, status, name, value }) => {
+    const answer = await states.produce(operationId, replaysOf[operationId]?.[name] ?? replays[name] ?? {})
+    expect(answer.statusCode).toBe(status)
+    expect(answer.json()).toEqual(value)
+  },
+)
+
+test.each(requests)('$operationId takes the example $name', async ({ operationId, value }) => {
+  const answer = await states.produce(operationId, { body: value })
+  expect(answer.statusCode).toBe(200)
+})
+
+test("the parameters' examples are the ids that every demo project has", () => {
+  const shown = Object.values(operations).flatMap(({ parameters }) => parameters.filter(({ name }) => name in DEMO))
+  for (const { name, example } of shown)
+    expect({ [name]: example }).toEqual({ [name]: DEMO[name as keyof typeof DEMO] })
+  expect(new Set(shown.map(({ name }) => name)).size).toBe(Object.keys(DEMO).length)
+})
+
+test('every example request succeeds on a demo project, which is what /docs fills in', async () => {
+  const api = await createTestApp({
+    fill: async (databaseUrl) => {
+      const pool = createPool(databaseUrl, { max: 1 })
+      await importRecords(
+        pool,
+        Readable.from(demoRecords({ entries: 2 }).map((record) => `${JSON.stringify(record)}\n`)),
+      )
+      await pool.end()
+    },
+  })
+  for (const operationId of operationIds) {
+    const answer = await api.call(exampleCall(operationId))
+    expect([operationId, answer.statusCode]).toEqual([operationId, 200])
+    expect(answer.json()).not.toEqual([])
+  }
+  await api.close()
+})

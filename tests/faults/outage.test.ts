@@ -1,0 +1,146 @@
+import type { LightMyRequestResponse } from 'fastify'
+import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
+import { customEvent, fillFixture, IMPORTED_ENTRY, post } from '../recording/fixture.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { createDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
+
+let proxy: DatabaseProxy
+let api: TestApp
+beforeAll(async () => {
+  proxy = await createDatabaseProxy(inject('databaseServer'))
+  api = await createTestApp({ fill: fillFixture, reach: proxy.reach })
+})
+afterEach(() => proxy.restore())
+afterAll(async () => {
+  await api.close()
+  await proxy.close()
+})
+
+const READS = [
+  '/projects/demo/modules',
+  '/projects/demo/modules/quiz',
+  '/projects/demo/modules/quiz/versions',
+  '/projects/demo/modules/quiz/versions/1',
+  `/projects/demo/entries/${IMPORTED_ENTRY}`,
+  `/projects/demo/entries/${IMPORTED_ENTRY}/events`,
+  '/projects/demo/entries-page-views',
+]
+
+function expectUnavailable(answer: LightMyRequestResponse): void {
+  expect(answer.statusCode, answer.body).toBe(503)
+  expect(answer.json()).toMatchObject({ error: { code: 'service_unavailable' }, projectId: 'demo' })
+  expect(answer.headers['retry-after']).toMatch(/^[1-9]\d*$/)
+}
+
+const eventNames = async () => {
+  const rows = await api.db.selectFrom('events').select('custom_event_name').execute()
+  return rows.map(({ custom_event_name }) => custom_event_name)
+}
+
+describe('while the database is away', () => {
+  test.each(READS)('GET %s is a 503, and 200 once it is back', async (path) => {
+    expect((await api.call({ path })).statusCode).toBe(200)
+    proxy.cut()
+    expectUnavailable(await api.call({ path }))
+    expectUnavailable(await api.call({ path }))
+    proxy.restore()
+    expect((await api.call({ path })).statusCode).toBe(200)
+  })
+
+  test('recordCustomEvent is a 503 and stores nothing, and 200 once it is back', async () => {
+    proxy.cut()
+    expectUnavailable(await post(api, customEvent({ custom_event_name: 'while away' })))
+    proxy.restore()
+    expect(await eventNames()).not.toContain('while away')
+    expect((await post(api, customEvent({ custom_event_name: 'back again' }))).statusCode).toBe(200)
+    expect(await eventNames()).toContain('back again')
+  })
+
+  test.each([null, 'ft_wrong'])('the key %s is refused all the same', async (key) => {
+    proxy.cut()
+    expect((await api.call({ path: '/projects/demo/modules', key })).statusCode).toBe(401)
+  })
+
+  test('the process is alive but not ready', async () => {
+    proxy.cut()
+    expect((await api.call({ path: '/livez' })).statusCode).toBe(200)
+    expect((await api.call({ path: '/readyz' })).statusCode).toBe(503)
+    proxy.restore()
+    expect((await api.call({ path: '/readyz' })).statusCode).toBe(200)
+  })
+})
+
+describe('a connection that breaks', () => {
+  test('under a read makes it a 503', async () => {
+    const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE modules')
+    const answer = api.call({ path: '/projects/demo/modules' })
+    await obstacle.waiting(1)
+    proxy.cut()
+    expectUnavailable(await answer)
+    await obstacle.release()
+  })
+
+  test('under a recording transaction makes it a 503 that stored nothing', async () => {
+    const obstacle = await holdProject(api.databaseUrl)
+    const answer = post(api, customEvent({ custom_event_name: 'broken off' }))
+    await obstacle.waiting(1)
+    proxy.cut()
+    expectUnavailable(await answer)
+    await obstacle.release()
+    expect(await eventNames()).not.toContain('broken off')
+  })
+
+  test('at any moment gives nothing but 200 and 503, and every 200 is stored once', async () => {
+    const stored: string[] = []
+    const lost: string[] = []
+    for (let round = 0; round < 30; round += 1) {
+      const answers = Array.from({ length: 8 }, async (_, i) => {
+        const custom_event_name = `round ${round}, ${i}`
+        const answer = await post(api, customEvent({ custom_event_name }))
+        if (answer.statusCode === 200) stored.push(custom_event_name)
+        else {
+          expectUnavailable(answer)
+          lost.push(custom_event_name)
+        }
+        // The moment of the cut differs from round to round: after the first answer, the second, …
+        if (i === round % 8) proxy.cut()
+      })
+      const reads = READS.map(async (path) => {
+        const answer = await api.call({ path })
+        if (answer.statusCode !== 200) expectUnavailable(answer)
+      })
+      await Promise.all([...answers, ...reads])
+      proxy.restore()
+    }
+    const names = await eventNames()
+    for (const name of stored) expect(names.filter((other) => other === name)).toHaveLength(1)
+    expect(stored.length).toBeGreaterThan(0)
+    expect(lost.length).toBeGreaterThan(0)
+  })
+})
+
+describe('a waiting statement', () => {
+  test.each([
+    ['that takes too long', 'pg_cancel_backend', '57014 is that of statement_timeout'],
+    ['whose server is stopped', 'pg_terminate_backend', '57P01'],
+  ])('%s makes the request a 503', async (_, end) => {
+    const obstacle = await holdProject(api.databaseUrl)
+    const answer = post(api, customEvent({ custom_event_name: end }))
+    const [pid] = await obstacle.waiting(1)
+    await obstacle.query(`SELECT ${end}(${pid})`)
+    expectUnavailable(await answer)
+    await obstacle.release()
+    expect(await eventNames()).not.toContain(end)
+    expect((await post(api, customEvent())).statusCode).toBe(200)
+  })
+})
+
+test('a pool whose connections are all taken makes the next request a 503', async () => {
+  const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE modules')
+  const stuck = Array.from({ length: 4 }, () => api.call({ path: '/projects/demo/modules' }))
+  await obstacle.waiting(4)
+  expectUnavailable(await api.call({ path: `/projects/demo/entries/${IMPORTED_ENTRY}` }))
+  await obstacle.release()
+  for (const answer of await Promise.all(stuck)) expect(answer.statusCode).toBe(200)
+})

@@ -1,0 +1,142 @@
+/** A project with flows, made for the rules of recording; each test's contacts are its own. */
+import { randomUUID } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { expect } from 'vitest'
+import { createPool } from '../../db/connection.ts'
+import type { components } from '../../generated/api.ts'
+import { importRecords } from '../../src/transfer/import.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+export type CustomEventInput = components['schemas']['CustomEventInput']
+export type CustomEventResult = components['schemas']['CustomEventResult']
+export type EntryEvent = components['schemas']['EntryEvent']
+
+const PROJECT_ID = 'demo'
+export const IMPORTED_ENTRY = 'imported-entry'
+export const IMPORTED_CONTACT = 'imported-contact'
+export const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/
+
+export const module = (module_id: string, group_id = 'growth') => ({
+  type: 'module',
+  project_id: PROJECT_ID,
+  module_id,
+  group_id,
+  title: module_id,
+  created_at: '2026-01-01T00:00:00Z',
+})
+
+export const version = (module_id: string, version_number: number, published_at?: string) => ({
+  type: 'module_version',
+  project_id: PROJECT_ID,
+  module_id,
+  version_number,
+  saved_at: '2026-01-01T00:00:00Z',
+  published_at,
+  json_string: '{}',
+})
+
+export const contact = (contact_id: string, ...identifiers: CustomEventInput['identifiers']) => ({
+  type: 'contact',
+  project_id: PROJECT_ID,
+  contact_id,
+  created_at: '2026-01-01T00:00:00Z',
+  identifiers,
+})
+
+export const entry = (entry_id: string, contact_id: string, module_id: string, created_at: string) => ({
+  type: 'entry',
+  project_id: PROJECT_ID,
+  entry_id,
+  module_id,
+  contact_id,
+  created_at,
+  updated_at: '2026-01-31T12:00:00.000Z',
+  entry_data: '{"imported":true}',
+})
+
+export const pageView = (
+  entry_id: string,
+  event_id: string,
+  timestamp: string,
+  page_index: number,
+  total_pages: number | null,
+) => ({
+  type: 'event',
+  project_id: PROJECT_ID,
+  entry_id,
+  event_id,
+  timestamp,
+  event_type: 'flowpage.viewed',
+  view_type: 'flowpage',
+  page_id: `page-of-${event_id}`,
+  page_key: `key-of-${event_id}`,
+  page_index,
+  total_pages,
+})
+
+const RECORDS = [
+  { type: 'project', project_id: PROJECT_ID, name: 'Demo' },
+  { type: 'project', project_id: 'other', name: 'Other' },
+  ...[PROJECT_ID, 'other'].flatMap((project_id) => [
+    { type: 'group', project_id, group_id: 'growth', name: 'Growth' },
+    { ...module('quiz'), project_id },
+    { ...version('quiz', 1, '2026-01-05T00:00:00Z'), project_id },
+  ]),
+  { type: 'group', project_id: PROJECT_ID, group_id: 'clinic', name: 'Clinic' },
+  module('booking', 'clinic'),
+  version('booking', 1, '2026-01-05T00:00:00Z'),
+  contact(IMPORTED_CONTACT, { key: 'email', value: '"imported@example.com"' }),
+  entry(IMPORTED_ENTRY, IMPORTED_CONTACT, 'quiz', '2026-01-10T00:00:00Z'),
+]
+
+export async function importInto(databaseUrl: string, records: object[]): Promise<void> {
+  const pool = createPool(databaseUrl, { max: 1 })
+  await importRecords(pool, Readable.from(records.map((record) => `${JSON.stringify(record)}\n`)))
+  await pool.end()
+}
+
+export const fillFixture = (databaseUrl: string) => importInto(databaseUrl, RECORDS)
+
+export const createRecordingApp = () => createTestApp({ fill: fillFixture })
+
+/** A value that no other test uses, as JSON text. */
+export const freshValue = () => JSON.stringify(randomUUID())
+
+/** A custom event of a contact that nobody knows yet. */
+export const customEvent = (changes: Partial<CustomEventInput> = {}): Partial<CustomEventInput> => ({
+  module_id: 'quiz',
+  timestamp: '2026-03-01T09:30:00.000Z',
+  custom_event_name: 'signed up',
+  identifiers: [{ key: 'email', value: freshValue() }],
+  ...changes,
+})
+
+export const post = (api: TestApp, body: object, headers: Record<string, string> = {}) =>
+  api.call({ method: 'POST', path: `/projects/${PROJECT_ID}/events`, body, headers })
+
+/** Records an event, which must succeed. */
+export async function record(api: TestApp, changes: Partial<CustomEventInput> = {}): Promise<CustomEventResult> {
+  const answer = await post(api, customEvent(changes))
+  expect(answer.statusCode, answer.body).toBe(200)
+  return answer.json()
+}
+
+/** All events of an entry, oldest first, as the service lists them. */
+export async function eventsOf(api: TestApp, entryId: string): Promise<EntryEvent[]> {
+  const path = `/projects/${PROJECT_ID}/entries/${encodeURIComponent(entryId)}/events?direction=ASC&limit=1000`
+  const answer = await api.call({ path })
+  expect(answer.statusCode, answer.body).toBe(200)
+  return answer.json()
+}
+
+/** How many rows each table has, to see that nothing was written. */
+export async function rowCounts({ db }: TestApp): Promise<Record<string, number>> {
+  const tables = ['contacts', 'contact_identifiers', 'entries', 'events', 'idempotency_keys'] as const
+  const counts = tables.map((table) =>
+    db
+      .selectFrom(table)
+      .select((eb) => eb.fn.countAll<number>().as('count'))
+      .executeTakeFirstOrThrow(),
+  )
+  return Object.fromEntries((await Promise.all(counts)).map(({ count }, i) => [tables[i], count]))
+}
