@@ -16,7 +16,7 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it
-	@$(RUN) flowtrail -- serve --demo
+	@LOG_LEVEL=$${LOG_LEVEL:-warn} $(RUN) flowtrail -- serve --demo
 
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(RUN) test

@@ -32,8 +32,6 @@ export interface ConnectionOptions {
   connectionTimeout_ms?: number
   /** How long PostgreSQL lets one statement run, in milliseconds; 0 is without limit. */
   statementTimeout_ms?: number
-  /** Told about connections that die while nobody uses them. */
-  onError?: (error: Error) => void
 }
 
 /**
@@ -51,7 +49,11 @@ export function createPool(url: string, options: ConnectionOptions = {}): pg.Poo
       await client.query(`${SESSION}; SET statement_timeout = ${options.statementTimeout_ms ?? 0}`)
     },
   })
-  pool.on('error', options.onError ?? (() => {}))
+  // A connection that dies says so as an event too, and an event `error` that nobody hears would end the process. While
+  // it is in use, the query on it fails; while it is idle, the pool forgets it.
+  const ignore = () => {}
+  pool.on('connect', (client) => client.on('error', ignore))
+  pool.on('error', ignore)
   return pool
 }
 

@@ -6,7 +6,7 @@ import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
 import type { Database } from '../db/connection.ts'
 import type { Config } from './config.ts'
-import { routeNotFound, serviceUnavailable, unreadableRequest } from './errors.ts'
+import { type ApiError, badEncoding, routeNotFound, serviceUnavailable, unreadableRequest } from './errors.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
 import { bindOperations } from './http/bind.ts'
@@ -37,7 +37,9 @@ const REQUEST_TIMEOUT_ms = 30_000
 const MAX_PARAM_LENGTH = 64 * 1024
 
 const SANE_REQUEST_ID = /^[\w.~+/=:@-]{1,128}$/
-const NOT_ASCII = /[^\x21-\x7e]/
+
+/** Stands for a path that cannot be decoded. No request has it: there is no NUL in HTTP. */
+const UNREADABLE = '/\0'
 
 const CORS_ALLOWED = ['X-Api-Key', 'Content-Type', 'Idempotency-Key', 'If-None-Match', 'X-Request-Id']
 const CORS_EXPOSED = [
@@ -58,7 +60,7 @@ function requestId(request: { headers: IncomingMessage['headers'] }): string {
 }
 
 /** What a log line says of a request: no header and no query, which may hold keys and personal data. */
-const logRequest = ({ method, url, ip }: FastifyRequest) => ({ method, path: url.split('?')[0], ip })
+const logRequest = ({ method, originalUrl, ip }: FastifyRequest) => ({ method, path: originalUrl.split(/[?#]/)[0], ip })
 
 /**
  * Puts the service together, without listening. `close()` waits for requests under way and for what they left to do,
@@ -76,10 +78,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH, querystringParser: parseQueryString },
-    frameworkErrors: (error, request, reply) => {
-      reply.headers({ 'x-request-id': request.id, 'x-content-type-options': 'nosniff' })
-      errorHandler(error, request, reply)
-    },
+    // The router answers a path that it cannot decode past all hooks; led elsewhere, such a request meets them too.
+    rewriteUrl: ({ url = '/' }) => (isDecodable(url) ? url : UNREADABLE),
     clientErrorHandler: refuseBrokenHttp,
   })
 
@@ -92,9 +92,9 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   })
   if (config.corsOrigins.length > 0) await allowOrigins(app, config.corsOrigins)
   app.addHook('onRequest', async (request) => {
+    refuseBadEncoding(request)
     if (request.is404) throw routeNotFound()
     if (stopping) throw serviceUnavailable()
-    refuseBadEncoding(request)
   })
   app.setErrorHandler(errorHandler)
   app.setNotFoundHandler(() => {
@@ -141,14 +141,31 @@ async function allowOrigins(app: FastifyInstance, origins: string[]): Promise<vo
   })
 }
 
-/** @throws ApiError invalid_request when the URL is not ASCII or its query is not percent-encoded UTF-8 */
-function refuseBadEncoding(request: FastifyRequest): void {
-  const malformed = (request.query as { [MALFORMED]?: string })[MALFORMED]
-  if (malformed !== undefined || NOT_ASCII.test(request.originalUrl)) {
-    throw unreadableRequest(
-      'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
-    )
+/** Whether a request target's path can be percent-decoded; its query is left to the parser of queries. */
+function isDecodable(url: string): boolean {
+  try {
+    decodeURIComponent(url.split('?', 1)[0] ?? '')
+    return true
+  } catch {
+    return false
   }
+}
+
+/** @throws ApiError invalid_request when the URL is not percent-encoded UTF-8, or has a #, which begins no query */
+function refuseBadEncoding({ url, originalUrl, query }: FastifyRequest): void {
+  const malformed = (query as { [MALFORMED]?: string })[MALFORMED]
+  if (url === UNREADABLE || malformed !== undefined || originalUrl.includes('#')) throw badEncoding()
+}
+
+const notHttp = () => unreadableRequest('This is not a valid HTTP/1.1 request.')
+
+/** What Node's parser refuses, in the service's words. */
+const BROKEN_HTTP: Record<string, () => ApiError> = {
+  HPE_INVALID_URL: badEncoding,
+  HPE_HEADER_OVERFLOW: () =>
+    unreadableRequest('The head of the request is larger than 16 KiB; shorten the path, the query or the headers.'),
+  ERR_HTTP_REQUEST_TIMEOUT: () =>
+    unreadableRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`),
 }
 
 /** Answers what is not HTTP, or has too long a head, on the bare socket, where no request exists yet. */
@@ -157,11 +174,7 @@ function refuseBrokenHttp(error: Error & { code?: string }, socket: Socket): voi
     socket.destroy()
     return
   }
-  const reason =
-    error.code === 'HPE_HEADER_OVERFLOW'
-      ? 'The head of the request is larger than 16 KiB; shorten the path, the query or the headers.'
-      : 'This is not a valid HTTP/1.1 request.'
-  const body = JSON.stringify(unreadableRequest(reason).envelope(undefined))
+  const body = JSON.stringify((BROKEN_HTTP[error.code ?? ''] ?? notHttp)().envelope(undefined))
   socket.end(
     `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
       `X-Request-Id: ${uuidv7()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,

@@ -1,5 +1,6 @@
+import { isIP } from 'node:net'
 import path from 'node:path'
-import { cleanEnv, host, makeValidator, port, str } from 'envalid'
+import { cleanEnv, host, makeValidator, str } from 'envalid'
 
 /** Everything that can be set, from the environment alone. README.md has the table for operators. */
 export interface Config {
@@ -30,7 +31,7 @@ const postgresUrl = makeValidator((text) => {
 
 const basePath = makeValidator((text) => {
   if (text === '' || text === '/') return ''
-  if (/^(\/[A-Za-z0-9._~-]+)+$/.test(text)) return text
+  if (/^(\/(?!\.{1,2}(\/|$))[A-Za-z0-9._~-]+)+$/.test(text)) return text
   throw new Error('must be a path such as /flowtrail, without a slash at the end')
 })
 
@@ -41,33 +42,41 @@ const origins = makeValidator((text) => {
   throw new Error('must be * or origins separated by commas, such as https://app.example.com,http://localhost:5173')
 })
 
-const positiveInteger = makeValidator((text) => {
-  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text)
-  throw new Error('must be a whole number from 1 to 999999999')
-})
+const numberUpTo = (most: number) =>
+  makeValidator((text) => {
+    if (/^[1-9]\d{0,8}$/.test(text) && Number(text) <= most) return Number(text)
+    throw new Error(`must be a whole number from 1 to ${most}`)
+  })
+
+/** Whether the text is an address or, with a prefix length, a network. */
+function isNetwork(text: string): boolean {
+  const [address = '', prefix = '1', ...more] = text.trim().split('/')
+  const bits = { 0: 0, 4: 32, 6: 128 }[isIP(address)] ?? 0
+  return more.length === 0 && /^[1-9]\d{0,2}$/.test(prefix) && Number(prefix) <= bits
+}
 
 const trustProxy = makeValidator((text) => {
   if (text === 'true' || text === 'false') return text === 'true'
-  if (/^[0-9a-fA-F.:/]+(,\s*[0-9a-fA-F.:/]+)*$/.test(text)) return text
+  if (text.split(',').every(isNetwork)) return text
   throw new Error('must be true, false, or addresses or networks separated by commas, such as 10.0.0.0/8')
 })
 
 /**
- * Reads the settings.
+ * Reads the settings. One that is empty counts as absent, since many tools cannot leave a variable out.
  * @throws Error with one line for everything that is wrong
  */
 export function readConfig(environment: Record<string, string | undefined> = process.env): Config {
   const settings = cleanEnv(
-    environment,
+    Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== '')),
     {
       HOST: host({ default: '127.0.0.1' }),
-      PORT: port({ default: 3000 }),
+      PORT: numberUpTo(65_535)({ default: 3000 }),
       DATABASE_URL: postgresUrl({ default: undefined }),
       DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
       LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
       BASE_PATH: basePath({ default: '' }),
       CORS_ORIGINS: origins({ default: undefined }),
-      RATE_LIMIT_PER_MINUTE: positiveInteger({ default: undefined }),
+      RATE_LIMIT_PER_MINUTE: numberUpTo(999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
     },
     {

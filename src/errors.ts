@@ -71,6 +71,11 @@ export function invalidRequest(details: Detail[]): ApiError {
 /** The request as a whole is at fault, so that no pointer can be given. */
 export const unreadableRequest = (message: string) => new ApiError('invalid_request', message)
 
+export const badEncoding = () =>
+  unreadableRequest(
+    'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+  )
+
 /** One answer whatever is wrong with the key or the project, so that projects cannot be probed. */
 export const unauthorized = () =>
   new ApiError('unauthorized', 'Access to the project with the given key is not authorized.', {

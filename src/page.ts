@@ -31,14 +31,10 @@ const VERSION = 1
 const FINGERPRINT_bytes = 12
 const CHECKSUM_bytes = 4
 
-const foreignCursor = (): ApiError =>
-  invalidRequest([
-    {
-      pointer: '/query/cursor',
-      message:
-        'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew',
-    },
-  ])
+export const FOREIGN_CURSOR =
+  'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew'
+
+const foreignCursor = (): ApiError => invalidRequest([{ pointer: '/query/cursor', message: FOREIGN_CURSOR }])
 
 /** What a cursor is bound to: operation, path, direction and filters, everything but the limit. */
 export function fingerprint(scope: readonly unknown[]): Buffer {
@@ -115,11 +111,14 @@ export async function paginate<Row, Key extends SortKey>(
   return new Page(page, more ? encodeCursor(bound, keyOf(last)) : undefined)
 }
 
-/** Whether a value is `[instant, id]`, by which events and entries are sorted. */
+/** Whether a value is `[instant, id]`, by which events and entries are sorted; the instant is in the wire's form. */
 export function isInstantAndId(value: unknown): value is readonly [string, string] {
   if (!Array.isArray(value) || value.length !== 2) return false
   const [instant, id] = value
-  return typeof instant === 'string' && parseTimestamp(instant).ok && typeof id === 'string' && isStorable(id)
+  if (typeof instant !== 'string' || typeof id !== 'string' || !isStorable(id)) return false
+  const parsed = parseTimestamp(instant)
+  // PostgreSQL knows fewer spellings than RFC 3339: longer fractions and wider offsets are errors to it.
+  return parsed.ok && parsed.iso === instant
 }
 
 /** Whether a value is `[number]`, a 32-bit integer, by which versions are sorted. */

@@ -40,3 +40,10 @@ export function jsonDepth(value: unknown): number {
   }
   return deepest
 }
+
+const QUOTED_characters = 200
+
+/** The text as a JSON string, cut short when long, for messages. */
+export function quoted(text: string): string {
+  return text.length > QUOTED_characters ? `${JSON.stringify(text.slice(0, QUOTED_characters))}…` : JSON.stringify(text)
+}

@@ -2,7 +2,7 @@
 export type ParsedTimestamp = { ok: true; iso: string } | { ok: false; problem: string }
 
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))$/
-const EXAMPLE = '2026-03-01T09:30:00.000Z'
+export const TIMESTAMP_EXAMPLE = '2026-03-01T09:30:00.000Z'
 
 const MINUTE_ms = 60_000
 const DAY_ms = 24 * 60 * MINUTE_ms
@@ -16,6 +16,9 @@ function utc(year: number, month: number, day: number, hour = 0, minute = 0, sec
 
 const daysIn = (year: number, month: number) => new Date(utc(year, month + 1, 0)).getUTCDate()
 
+type Six = [number, number, number, number, number, number]
+const clamp = (value: number, least: number, most: number) => Math.min(Math.max(value, least), most)
+
 /**
  * Reads an RFC 3339 date-time of the years 0001 to 9999 and gives it in UTC with exactly milliseconds; what is finer
  * is cut off, never rounded (decisions, "Timestamps in"). What is no real instant is refused with a mended value.
@@ -23,56 +26,30 @@ const daysIn = (year: number, month: number) => new Date(utc(year, month + 1, 0)
 export function parseTimestamp(text: string): ParsedTimestamp {
   const parts = RFC3339.exec(text)
   if (!parts) return { ok: false, problem: explainForm(text) }
-  const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number) as [
-    number,
-    number,
-    number,
-    number,
-    number,
-    number,
-  ]
+  const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number) as Six
   const ms = Number((parts[7] ?? '').slice(0, 3).padEnd(3, '0'))
   const offsetHour = Number(parts[9] ?? 0)
   const offsetMinute = Number(parts[10] ?? 0)
-  const refuse = (why: string, mended_ms: number): ParsedTimestamp => ({
-    ok: false,
-    problem: `${why}; write for example ${new Date(Math.min(Math.max(mended_ms, FIRST_ms), LAST_ms)).toISOString()}`,
-  })
+  const offset_ms =
+    (clamp(offsetHour, 0, 23) * 60 + clamp(offsetMinute, 0, 59)) * MINUTE_ms * (parts[8] === '-' ? -1 : 1)
 
-  if (year < 1) return refuse('the year must be 0001 to 9999', utc(1, month, day))
-  if (month < 1 || month > 12) return refuse('the month must be 01 to 12', utc(year, month < 1 ? 1 : 12, day))
-  const lastDay = daysIn(year, month)
-  if (day < 1 || day > lastDay) {
-    const mended = utc(
-      year,
-      month,
-      day < 1 ? 1 : lastDay,
-      Math.min(hour, 23),
-      Math.min(minute, 59),
-      Math.min(second, 59),
-      ms,
-    )
-    return refuse(`that month has the days 01 to ${lastDay}`, mended)
-  }
-  if (hour > 23)
-    return refuse('the hour must be 00 to 23 (midnight is 00:00 of the next day)', utc(year, month, day, 24))
-  if (minute > 59)
-    return refuse('the minute must be 00 to 59', utc(year, month, day, hour, 59, Math.min(second, 59), ms))
-  if (second > 59) {
-    return refuse(
-      'the second must be 00 to 59 (leap seconds are not accepted)',
-      utc(year, month, day, hour, minute, 59, 999),
-    )
-  }
-  if (offsetHour > 23 || offsetMinute > 59) {
-    return refuse('the offset must be -23:59 to +23:59', utc(year, month, day, hour, minute, second, ms))
-  }
-  const offset_ms = (offsetHour * 60 + offsetMinute) * MINUTE_ms * (parts[8] === '-' ? -1 : 1)
-  const instant_ms = utc(year, month, day, hour, minute, second, ms) - offset_ms
-  if (instant_ms < FIRST_ms || instant_ms > LAST_ms) {
-    return refuse('in UTC the year must be 0001 to 9999', instant_ms)
-  }
-  return { ok: true, iso: new Date(instant_ms).toISOString() }
+  const lastDay = daysIn(year, clamp(month, 1, 12))
+  const date = [clamp(year, 1, 9999), clamp(month, 1, 12), clamp(day, 1, lastDay)] as const
+  const time = hour > 23 ? ([24] as const) : ([hour, clamp(minute, 0, 59), clamp(second, 0, 59), ms] as const)
+  // What was sent, or when it is no instant the nearest that is.
+  const instant_ms = utc(...date, ...time) - offset_ms
+  const iso = new Date(clamp(instant_ms, FIRST_ms, LAST_ms)).toISOString()
+
+  let fault: string | undefined
+  if (year < 1) fault = 'the year must be 0001 to 9999'
+  else if (month < 1 || month > 12) fault = 'the month must be 01 to 12'
+  else if (day < 1 || day > lastDay) fault = `that month has the days 01 to ${lastDay}`
+  else if (hour > 23) fault = 'the hour must be 00 to 23 (midnight is 00:00 of the next day)'
+  else if (minute > 59) fault = 'the minute must be 00 to 59'
+  else if (second > 59) fault = 'the second must be 00 to 59 (leap seconds are not accepted)'
+  else if (offsetHour > 23 || offsetMinute > 59) fault = 'the offset must be -23:59 to +23:59'
+  else if (instant_ms < FIRST_ms || instant_ms > LAST_ms) fault = 'in UTC the year must be 0001 to 9999'
+  return fault === undefined ? { ok: true, iso } : { ok: false, problem: `${fault}; write for example ${iso}` }
 }
 
 /** Why a text has not even the form of a date-time; where a small repair makes it one, the repaired text. */
@@ -94,7 +71,7 @@ function explainForm(text: string): string {
   }
   const usable = hints.length > 0 && RFC3339.test(mended) && parseTimestamp(mended).ok
   const hint = usable ? ` (${hints.join('; ')})` : ''
-  return `must be an RFC 3339 date-time with an offset or Z${hint}; write for example ${usable ? mended : EXAMPLE}`
+  return `must be an RFC 3339 date-time with an offset or Z${hint}; write for example ${usable ? mended : TIMESTAMP_EXAMPLE}`
 }
 
 /** How far an event may lie ahead of the server's clock (decisions, "Timestamps in"), in milliseconds. */

@@ -3,20 +3,21 @@ import path from 'node:path'
 import { Command } from 'commander'
 import { createPool, type Database } from '../../db/connection.ts'
 import { type Config, readConfig } from '../config.ts'
-import { withDatabase } from '../database.ts'
 import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { parseKey, SCOPES, secretMatches } from '../keys.ts'
 import { demoKeyFile } from '../main.ts'
 import { findKey } from '../queries/keys.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, resourceId } from './arguments.ts'
+import { onDatabase } from './database.ts'
 import { createKey } from './keys.ts'
-import { importProgressBar } from './progress.ts'
+import { print } from './output.ts'
+import { importProgress } from './progress.ts'
 
 /** Loads the demo project, or more of it; what is there already stays. */
 export async function loadDemo(url: string, options: DemoOptions): Promise<void> {
   const pool = createPool(url, { max: 1 })
-  const progress = importProgressBar()
+  const progress = importProgress()
   try {
     await importRecords(pool, demoLines(options), { onProgress: progress.update })
   } finally {
@@ -58,8 +59,8 @@ export const demoCommand = () =>
     .option('--project <id>', 'its id', resourceId, DEMO.projectId)
     .action(({ entries, project }: { entries: number; project: string }) => {
       const config = readConfig()
-      return withDatabase(config, async (db, url) => {
+      return onDatabase(config, async (db, url) => {
         await loadDemo(url, { projectId: project, entries })
-        process.stdout.write(`${await demoKey(config, db, project)}\n`)
+        await print(`${await demoKey(config, db, project)}\n`)
       })
     })

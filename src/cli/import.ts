@@ -2,10 +2,10 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { Command } from 'commander'
 import { createPool } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
-import { withDatabase } from '../database.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
+import { onDatabase } from './database.ts'
 import { CommandError, printRows } from './output.ts'
-import { importProgressBar } from './progress.ts'
+import { importProgress } from './progress.ts'
 
 const STDIN = '-'
 const COLUMNS = ['type', 'read', 'added', 'updated', 'unchanged']
@@ -19,12 +19,12 @@ export const importCommand = () =>
       const config = readConfig()
       const handle = file === STDIN ? undefined : await openFile(file)
       try {
-        await withDatabase(config, async (_, url) => {
+        await onDatabase(config, async (_, url) => {
           const summary = await load(url, handle)
           if (summary.duplicate_lines > 0) {
             process.stderr.write(`${summary.duplicate_lines} lines repeat an earlier line and counted once\n`)
           }
-          printRows(rowsOf(summary), COLUMNS, json ?? false)
+          await printRows(rowsOf(summary), COLUMNS, json)
         })
       } finally {
         await handle?.close()
@@ -32,20 +32,17 @@ export const importCommand = () =>
     })
 
 async function openFile(file: string): Promise<FileHandle> {
-  try {
-    const handle = await open(file)
-    if ((await handle.stat()).isDirectory())
-      throw new CommandError(`${file} is a directory; name a file, or - for standard input`)
-    return handle
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new CommandError(`There is no file ${file}`)
-    throw error
-  }
+  const handle = await open(file).catch(({ code, message }: NodeJS.ErrnoException) => {
+    throw new CommandError(code === 'ENOENT' ? `There is no file ${file}` : `${file} cannot be read: ${message}`)
+  })
+  if (!(await handle.stat()).isDirectory()) return handle
+  await handle.close()
+  throw new CommandError(`${file} is a directory; name a file, or - for standard input`)
 }
 
 async function load(url: string, handle: FileHandle | undefined): Promise<ImportSummary> {
   const pool = createPool(url, { max: 1 })
-  const progress = importProgressBar((await handle?.stat())?.size)
+  const progress = importProgress((await handle?.stat())?.size)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? process.stdin
     return await importRecords(pool, input, { onProgress: progress.update })

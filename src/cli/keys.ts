@@ -1,15 +1,14 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
 import type { Database } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
-import { withDatabase } from '../database.ts'
 import { formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../keys.ts'
 import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/keys.ts'
-import { projectExists } from '../queries/projects.ts'
-import { resourceId } from './arguments.ts'
-import { parseDuration } from './duration.ts'
-import { CommandError, printRows } from './output.ts'
+import { keyId, resourceId } from './arguments.ts'
+import { onDatabase } from './database.ts'
+import { durationBetween } from './duration.ts'
+import { CommandError, print, printRows } from './output.ts'
+import { requireProject } from './projects.ts'
 
-const MAX_OVERLAP_ms = 30 * 86_400_000
 const COLUMNS = ['key_id', 'project_id', 'name', 'scopes', 'created_at', 'expires_at', 'last_used_at', 'revoked_at']
 
 export interface KeyOptions {
@@ -35,21 +34,15 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
 
 const fromNow = (duration_ms: number) => new Date(Date.now() + duration_ms).toISOString()
 
-function overlap(text: string): number {
-  const duration_ms = parseDuration(text)
-  if (duration_ms > MAX_OVERLAP_ms) throw new InvalidArgumentError('it must be 0h to 30d.')
-  return duration_ms
-}
-
 const addScope = (scope: string, scopes: string[] | undefined) => {
-  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`known scopes are ${SCOPES.join(', ')}.`)
+  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Known scopes are ${SCOPES.join(' and ')}.`)
   return [...new Set([...(scopes ?? []), scope])]
 }
 
-async function usableKey(db: Database, keyId: string) {
-  const key = await findKeyById(db, keyId)
-  if (!key) throw new CommandError(`There is no key ${keyId}; flowtrail keys list shows all (the id, not the key)`)
-  if (key.revoked_at !== null) throw new CommandError(`The key ${keyId} was revoked at ${key.revoked_at}`)
+async function usableKey(db: Database, id: string) {
+  const key = await findKeyById(db, id)
+  if (!key) throw new CommandError(`There is no key ${id}; flowtrail keys list shows all`)
+  if (key.revoked_at !== null) throw new CommandError(`The key ${id} was revoked at ${key.revoked_at}`)
   return key
 }
 
@@ -58,24 +51,26 @@ export function keysCommand(): Command {
   keys
     .command('create')
     .description('create a key and print it, alone and this once')
-    .requiredOption('--project <id>', 'the project it opens', resourceId)
-    .option('--name <name>', 'what it is for', '')
+    .requiredOption('--project <id>', 'the project it opens (required)', resourceId)
+    .option('--name <name>', 'what it is for')
     .addOption(
       new Option('--scope <scope>', `${SCOPES.join(' or ')}; repeat for several; all by default`).argParser(addScope),
     )
-    .option('--expires <duration>', 'how long it is valid, such as 90d; for ever by default', parseDuration)
-    .action((options: { project: string; name: string; scope?: string[]; expires?: number }) =>
-      withDatabase(readConfig(), async (db) => {
-        if (!(await projectExists(db, options.project))) {
-          throw new CommandError(`There is no project ${options.project}; flowtrail projects create makes one`)
-        }
+    .option(
+      '--expires <duration>',
+      'how long it is valid, such as 90d or 12h; for ever by default',
+      durationBetween('1s', '36500d'),
+    )
+    .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
+      onDatabase(readConfig(), async (db) => {
+        await requireProject(db, options.project)
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const key = await createKey(db, options.project, {
-          name: options.name,
+          name: options.name ?? '',
           scopes: options.scope ?? SCOPES,
           expires_at,
         })
-        process.stdout.write(`${key}\n`)
+        await print(`${key}\n`)
       }),
     )
   keys
@@ -84,37 +79,40 @@ export function keysCommand(): Command {
     .option('--project <id>', 'only those of this project', resourceId)
     .option('--json', 'print JSON')
     .action(({ project, json }: { project?: string; json?: boolean }) =>
-      withDatabase(readConfig(), async (db) => printRows(await selectKeys(db, project), COLUMNS, json ?? false)),
+      onDatabase(readConfig(), async (db) => {
+        if (project !== undefined) await requireProject(db, project)
+        await printRows(await selectKeys(db, project), COLUMNS, json)
+      }),
     )
   keys
     .command('revoke')
     .description('refuse a key from now on')
-    .argument('<key-id>', 'its id, the 12 characters after ft_')
-    .action((keyId: string) =>
-      withDatabase(readConfig(), async (db) => {
-        const key = await usableKey(db, keyId)
-        await updateKeyRevoked(db, key.project_id, keyId, new Date().toISOString())
+    .argument('<key-id>', 'its id, the 12 characters after ft_', keyId)
+    .action((id: string) =>
+      onDatabase(readConfig(), async (db) => {
+        const key = await usableKey(db, id)
+        await updateKeyRevoked(db, key.project_id, id, new Date().toISOString())
       }),
     )
   keys
     .command('rotate')
     .description('replace a key: print a new one like it and let the old one expire')
-    .argument('<key-id>', 'its id, the 12 characters after ft_')
+    .argument('<key-id>', 'its id, the 12 characters after ft_', keyId)
     .addOption(
       new Option('--overlap <duration>', 'how long the old key stays valid, 0h to 30d')
-        .argParser(overlap)
+        .argParser(durationBetween('0h', '30d'))
         .default(86_400_000, '24h'),
     )
-    .action((keyId: string, options: { overlap: number }) =>
-      withDatabase(readConfig(), async (db) => {
+    .action((id: string, options: { overlap: number }) =>
+      onDatabase(readConfig(), async (db) => {
         const rotated = await db.transaction().execute(async (trx) => {
-          const { project_id, name, scopes, expires_at } = await usableKey(trx, keyId)
+          const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)
-          if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, keyId, end)
+          if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)
           return key
         })
-        process.stdout.write(`${rotated}\n`)
+        await print(`${rotated}\n`)
       }),
     )
   return keys

@@ -1,43 +1,88 @@
-import { Presets, SingleBar } from 'cli-progress'
+import { type GenericFormatter, SingleBar } from 'cli-progress'
+import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
 
-export interface ProgressBar {
-  update: (progress: ImportProgress) => void
+/** Shows how far something is, on stderr when that is a terminal; else nothing is written. */
+export interface Progress<P> {
+  update: (progress: P) => void
   stop: () => void
 }
 
+const SILENT = { update: () => {}, stop: () => {} }
 const MEGABYTE = 1024 * 1024
+const BAR_characters = 30
 
-/**
- * A bar on stderr with the rate and the time left, when stderr is a terminal; else nothing is written.
- * @param total_bytes size of the input when it is known, as a file's is
- */
-export function importProgressBar(total_bytes?: number): ProgressBar {
-  if (!process.stderr.isTTY) return { update: () => {}, stop: () => {} }
-  const known = total_bytes !== undefined
-  const bar = new SingleBar(
-    {
-      format: known
-        ? '{step} {bar} {percentage}% | {megabytes} MB | {rate} lines/s | {eta_formatted} left'
-        : '{step} {megabytes} MB | {lines} lines | {rate} lines/s',
-      hideCursor: true,
-      stream: process.stderr,
-      etaBuffer: 100,
-    },
-    Presets.shades_classic,
-  )
-  const started_ms = Date.now()
-  bar.start(total_bytes ?? 1, 0, { step: 'reading', megabytes: '0.0', rate: 0, lines: 0 })
+/** @param total_bytes size of the input when it is known, as a file's is */
+export function importProgress(total_bytes?: number): Progress<ImportProgress> {
+  if (!process.stderr.isTTY) return SILENT
+  let line = new ProgressLine('reading', total_bytes)
+  let phase: ImportProgress['phase'] = 'reading'
   return {
-    update: ({ phase, bytes, lines, step }) => {
-      const seconds = Math.max((Date.now() - started_ms) / 1000, 0.001)
-      bar.update(Math.min(bytes, total_bytes ?? 0), {
-        step: phase === 'reading' ? 'reading' : `merging ${step ?? ''}`.trim(),
-        megabytes: (bytes / MEGABYTE).toFixed(1),
-        rate: Math.round(lines / seconds),
-        lines,
-      })
+    update: (progress) => {
+      const { bytes, lines, merged_lines, step } = progress
+      if (phase !== progress.phase) {
+        line.stop()
+        phase = progress.phase
+        line = new ProgressLine(phase, lines)
+      }
+      if (phase === 'reading') line.update(bytes, megabytes(bytes), perSecond(lines, 'lines', line.seconds))
+      else line.update(merged_lines, (step ?? '').replaceAll('_', ' '), perSecond(merged_lines, 'lines', line.seconds))
     },
-    stop: () => bar.stop(),
+    stop: () => line.stop(),
   }
+}
+
+/** Where what is exported goes to the terminal too, it is progress enough. */
+export function exportProgress(): Progress<ExportProgress> {
+  if (!process.stderr.isTTY || process.stdout.isTTY) return SILENT
+  const line = new ProgressLine('writing')
+  return {
+    update: ({ bytes, type }) => line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`),
+    stop: () => line.stop(),
+  }
+}
+
+/** A line of the terminal that is written anew while something goes on, with a bar where its end is known. */
+class ProgressLine {
+  readonly #bar: SingleBar
+  readonly #total: number | undefined
+  readonly #started_ms = Date.now()
+
+  constructor(name: string, total?: number) {
+    this.#total = total
+    const format: GenericFormatter = (_, { progress, value }, { figures }: { figures: string[] }) => {
+      const bar = `${'█'.repeat(progress * BAR_characters).padEnd(BAR_characters, '░')} ${Math.floor(progress * 100)}%`
+      return [total === undefined ? name : `${name} ${bar}`, ...figures, this.#time(value)].join(' | ')
+    }
+    this.#bar = new SingleBar({ format, hideCursor: true, stream: process.stderr })
+    this.#bar.start(total ?? Number.POSITIVE_INFINITY, 0, { figures: [] })
+  }
+
+  get seconds(): number {
+    return (Date.now() - this.#started_ms) / 1000
+  }
+
+  update(done: number, ...figures: string[]): void {
+    this.#bar.update(done, { figures })
+  }
+
+  stop(): void {
+    this.#bar.stop()
+  }
+
+  /** How long it still takes at the average rate so far or, where that cannot be said or it is done, has taken. */
+  #time(done: number): string {
+    if (this.#total === undefined || done === 0 || done >= this.#total) return duration(this.seconds)
+    return `${duration((this.seconds * (this.#total - done)) / done)} left`
+  }
+}
+
+const megabytes = (bytes: number) => `${(bytes / MEGABYTE).toFixed(1)} MB`
+
+const perSecond = (amount: number, what: string, seconds: number) =>
+  `${Math.round(amount / Math.max(seconds, 0.001)).toLocaleString('en')} ${what}/s`
+
+function duration(seconds: number): string {
+  const whole = Math.ceil(seconds)
+  return whole < 60 ? `${whole}s` : `${Math.floor(whole / 60)}m${String(whole % 60).padStart(2, '0')}s`
 }

@@ -1,9 +1,16 @@
 import { Command } from 'commander'
+import type { Database } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
-import { withDatabase } from '../database.ts'
-import { insertProject, selectProjects } from '../queries/projects.ts'
+import { insertProject, projectExists, selectProjects } from '../queries/projects.ts'
 import { resourceId } from './arguments.ts'
+import { onDatabase } from './database.ts'
 import { CommandError, printRows } from './output.ts'
+
+/** @throws CommandError when there is no such project */
+export async function requireProject(db: Database, projectId: string): Promise<void> {
+  if (await projectExists(db, projectId)) return
+  throw new CommandError(`There is no project ${projectId}; flowtrail projects list shows all`)
+}
 
 export function projectsCommand(): Command {
   const projects = new Command('projects').description('create and list projects')
@@ -13,7 +20,7 @@ export function projectsCommand(): Command {
     .argument('<id>', 'its id, as it will stand in every path', resourceId)
     .option('--name <name>', 'what people call it; the id by default')
     .action((id: string, { name }: { name?: string }) =>
-      withDatabase(readConfig(), async (db) => {
+      onDatabase(readConfig(), async (db) => {
         if (!(await insertProject(db, id, name ?? id))) throw new CommandError(`There is a project ${id} already`)
       }),
     )
@@ -22,9 +29,7 @@ export function projectsCommand(): Command {
     .description('list all projects')
     .option('--json', 'print JSON')
     .action(({ json }: { json?: boolean }) =>
-      withDatabase(readConfig(), async (db) =>
-        printRows(await selectProjects(db), ['project_id', 'name'], json ?? false),
-      ),
+      onDatabase(readConfig(), async (db) => printRows(await selectProjects(db), ['project_id', 'name'], json)),
     )
   return projects
 }

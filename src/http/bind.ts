@@ -35,11 +35,15 @@ export async function bindOperations<Context>(app: FastifyInstance, binding: Bin
   await app.register(glue, {
     specification: document,
     prefix: basePath,
-    operationResolver: (operationId: string) => {
+    operationResolver: (operationId: string, method: string) => {
       const operation = operations.get(operationId)
       if (!operation) throw new Error(`openapi.yaml has no operation ${operationId}`)
-      // Glue adds the method, the URL and the schema.
-      return routeOf(binding, operationId as OperationId, operation) as unknown as RouteOptions
+      // Glue adds the method, the URL and the schema. HEAD shares GET's route: Fastify's own twin for it, a route with a
+      // hook more, fails where a 304 leaves no body to measure.
+      return {
+        ...routeOf(binding, operationId as OperationId, operation),
+        ...(method === 'GET' && { method: ['GET', 'HEAD'] }),
+      } as unknown as RouteOptions
     },
   })
   for (const [path, item] of Object.entries(document.paths)) refuseOtherMethods(app, basePath + path, Object.keys(item))

@@ -29,15 +29,23 @@ function parseJson(bytes: Buffer): unknown {
   try {
     text = utf8.decode(bytes)
   } catch {
-    throw unreadableRequest('The body is not valid UTF-8.')
+    throw unreadableRequest('The body is not valid UTF-8; encode it so.')
   }
   if (text === '') throw missingBody()
   try {
     return JSON.parse(text)
   } catch (error) {
-    const position = /position \d+/.exec(error instanceof Error ? error.message : '')?.[0]
-    throw unreadableRequest(`The body is not valid JSON${position ? ` (at ${position})` : ''}.`)
+    throw unreadableRequest(`The body is not valid JSON${whereFrom((error as SyntaxError).message)}.`)
   }
+}
+
+/** Where JSON.parse stopped, out of what it says; nothing when it says it in a way that is not known here. */
+function whereFrom(message: string): string {
+  const { position, token } =
+    /(?:at (?<position>position \d+)|^Unexpected token '(?<token>.)')/su.exec(message)?.groups ?? {}
+  if (position !== undefined) return ` (at ${position})`
+  if (token !== undefined) return `: unexpected token ${JSON.stringify(token)}`
+  return message === 'Unexpected end of JSON input' ? ': it ends too early' : ''
 }
 
 export const missingBody = () => unreadableRequest('A JSON body is needed; the request has none.')

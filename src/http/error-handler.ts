@@ -14,9 +14,9 @@ import { MAX_BODY_bytes } from './body.ts'
 const TRANSLATIONS: Record<string, () => ApiError> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: unsupportedMediaType,
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () => unreadableRequest('The body is not as long as Content-Length says.'),
+  // Of the request's own connection; the database's is an outage.
+  ECONNRESET: () => unreadableRequest('The connection broke within the body.'),
   FST_ERR_CTP_BODY_TOO_LARGE: () => payloadTooLarge(MAX_BODY_bytes),
-  FST_ERR_BAD_URL: () =>
-    unreadableRequest('The path is not percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.'),
 }
 
 /** What an error is to the caller: itself, an outage, or a fault of ours. */
@@ -32,6 +32,9 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
   const answer = toApiError(error)
   if (answer.status >= 500 && answer !== error) request.log.error({ err: error }, 'request failed')
   const { projectId } = (request.params ?? {}) as { projectId?: string }
+  // Fastify would close the connection after every body that is refused. Node reads past such a body, so that even a
+  // caller who is still sending it gets the answer, and may go on.
+  if (reply.hasHeader('connection')) reply.removeHeader('connection')
   reply
     .code(answer.status)
     .headers({ 'cache-control': 'no-store', ...answer.parts.headers })

@@ -1,5 +1,5 @@
-/** The query of a request as sent: each parameter's value, or its values when it is repeated. */
-export type RawQuery = Record<string, string | string[]>
+/** The query of a request as sent: each parameter's values, in order. */
+export type RawQuery = Record<string, string[]>
 
 /** Under this key a query keeps the first text that is not percent-encoded UTF-8. The router's parser must not throw. */
 export const MALFORMED = Symbol('malformed')
@@ -15,8 +15,8 @@ export function parseQueryString(text: string): RawQuery {
     try {
       const name = decode(rawName)
       const value = decode(rest.join('='))
-      const before = query[name]
-      query[name] = before === undefined ? value : [before, value].flat()
+      query[name] ??= []
+      query[name].push(value)
     } catch {
       query[MALFORMED] ??= pair
     }

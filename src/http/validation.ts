@@ -1,8 +1,9 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { type Detail, invalidRequest } from '../errors.ts'
-import { idProblem, isStorable } from '../text.ts'
-import { parseTimestamp } from '../timestamp.ts'
+import { FOREIGN_CURSOR } from '../page.ts'
+import { idProblem, isStorable, jsonDepth, quoted } from '../text.ts'
+import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
 /** The part of a JSON schema of the document that is looked at here; Ajv knows the rest. */
@@ -24,6 +25,13 @@ const ajv = new Ajv({ allErrors: true, verbose: true, useDefaults: true, keyword
 ajv.addFormat('date-time', (text: string) => parseTimestamp(text).ok)
 ajv.addFormat('int32', true)
 
+/** What patterns of the document ask for, in words; `idProblem` has the words for those of ids. */
+const PATTERNS = new Map<string | undefined, string>([
+  ['^[^\\x00-\\x1F\\x7F-\\x9F]+$', 'must not hold control characters'],
+  ['^[\\x21-\\x7E]+$', 'must hold visible ASCII characters only, and no spaces'],
+  ['^[A-Za-z0-9_-]+$', FOREIGN_CURSOR],
+])
+
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
 /**
@@ -39,19 +47,29 @@ export const validatorCompiler: FastifySchemaCompiler<Schema> = ({ schema, httpP
 function bodyValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   return (body: unknown) => {
+    cutArrays(schema, body)
     const details = validate(body) ? unstorable('/body', body) : explain('/body', validate.errors)
     return details.length > 0 ? { error: invalidRequest(details) } : { value: body }
   }
 }
 
-/** Gives the handler the documented headers only, under their documented names. */
+/** Cuts arrays that are too long to one item too many: to fault each of 100,000 items would keep all others waiting. */
+function cutArrays({ properties = {} }: Schema, body: unknown): void {
+  for (const [name, { maxItems = Number.POSITIVE_INFINITY }] of Object.entries(properties)) {
+    const value = (body as Record<string, unknown> | null)?.[name]
+    if (Array.isArray(value) && value.length > maxItems) value.length = maxItems + 1
+  }
+}
+
+/** Gives the handler the documented headers under their documented names; Node has all names in lower case. */
 function headersValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   const names = Object.keys(schema.properties ?? {})
   return (headers: Record<string, unknown>) => {
-    if (!validate(headers)) return { error: invalidRequest(explain('/headers', validate.errors)) }
-    const known = names.filter((name) => headers[name] !== undefined)
-    return { value: { ...headers, ...Object.fromEntries(known.map((name) => [titleCase(name), headers[name]])) } }
+    const sent = names.filter((name) => headers[name.toLowerCase()] !== undefined)
+    const known = Object.fromEntries(sent.map((name) => [name, headers[name.toLowerCase()]]))
+    if (!validate(known)) return { error: invalidRequest(explain('/headers', validate.errors)) }
+    return { value: { ...headers, ...known } }
   }
 }
 
@@ -65,20 +83,20 @@ function parametersValidator(schema: Schema, root: '/path' | '/query') {
       ? `is not a known parameter; known are ${known.join(', ')}`
       : 'is not a known parameter; this operation takes none'
 
-  return (sent: RawQuery) => {
+  return (sent: Record<string, string> | RawQuery) => {
     const details: Detail[] = []
     const values: Record<string, unknown> = {}
-    for (const [name, value] of Object.entries(sent)) {
+    for (const [name, given] of Object.entries(sent)) {
+      const [value = '', ...repeats] = [given].flat()
       const property = properties.get(name)
       const fault = (message: string) => details.push({ pointer: `${root}/${escapeToken(name)}`, message })
       if (!property) fault(unknown)
-      else if (Array.isArray(value)) fault('is given more than once; give it once')
+      else if (repeats.length > 0) fault('is given more than once; give it once')
       else if (value === '') fault('is empty; give it a value or leave it out')
-      else if (!isStorable(value)) fault(NOT_STORABLE)
       else values[name] = property.type === 'integer' ? readInteger(value) : value
     }
-    if (details.length === 0 && validate(values)) return { value: values }
-    return { error: invalidRequest([...details, ...explain(root, validate.errors)]) }
+    details.push(...(validate(values) ? unstorable(root, values) : explain(root, validate.errors)))
+    return details.length > 0 ? { error: invalidRequest(details) } : { value: values }
   }
 }
 
@@ -95,17 +113,17 @@ function readInteger(text: string): number | string {
 function explain(root: string, errors: ErrorObject[] | null | undefined): Detail[] {
   const details = new Map<string, Detail>()
   for (const error of errors ?? []) {
-    const pointer = root + place(root, error)
+    const pointer = root + place(error)
     if (!details.has(pointer)) details.set(pointer, { pointer, message: describe(error) })
   }
   return [...details.values()]
 }
 
 /** Where an error is, below its root; a missing or unknown field is named itself, not the object it should be in. */
-function place(root: string, { keyword, instancePath, params }: ErrorObject): string {
+function place({ keyword, instancePath, params }: ErrorObject): string {
   if (keyword === 'required') return `${instancePath}/${escapeToken(params.missingProperty)}`
   if (keyword === 'additionalProperties') return `${instancePath}/${escapeToken(params.additionalProperty)}`
-  return root === '/headers' ? `/${titleCase(instancePath.slice(1))}` : instancePath
+  return instancePath
 }
 
 function describe({ keyword, parentSchema, data }: ErrorObject): string {
@@ -123,12 +141,8 @@ function describe({ keyword, parentSchema, data }: ErrorObject): string {
   if (schema.type === 'array' && Array.isArray(data)) {
     return `must hold ${schema.minItems} to ${schema.maxItems} items`
   }
-  if (schema.type === 'string' && typeof data === 'string') return describeText(schema, keyword, data)
-  const article = /^[aeiou]/.test(schema.type ?? '') ? 'an' : 'a'
-  return `must be ${article} ${schema.type === 'array' || schema.type === 'object' ? 'JSON ' : ''}${schema.type}`.replace(
-    'an JSON',
-    'a JSON',
-  )
+  if (schema.type !== 'string') return `must be a JSON ${schema.type}`
+  return typeof data === 'string' ? describeText(schema, keyword, data) : describeOther(schema, data)
 }
 
 function describeText(schema: Schema, keyword: string, text: string): string {
@@ -136,17 +150,23 @@ function describeText(schema: Schema, keyword: string, text: string): string {
     const parsed = parseTimestamp(text)
     return parsed.ok ? 'must be a date-time' : parsed.problem
   }
-  if (keyword !== 'pattern') {
-    const { minLength = 0, maxLength } = schema
-    return maxLength === undefined
-      ? `must be at least ${minLength} characters long`
-      : `must be ${minLength} to ${maxLength} characters long`
-  }
-  const problem = schema.maxLength === 128 ? idProblem(text) : undefined
-  return problem ?? `must match ${schema.pattern}`
+  if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idProblem(text) ?? `must match ${schema.pattern}`
+  const { minLength = 0, maxLength } = schema
+  return maxLength === undefined ? 'must not be empty' : `must be ${minLength} to ${maxLength} characters long`
 }
 
-/** Strings in a value, names of fields included, that PostgreSQL cannot store. */
+/** What is not a string but should be; JSON that was meant to be sent as text is shown as the text that it should be. */
+function describeOther(schema: Schema, data: unknown): string {
+  if (schema.format === 'date-time') return `must be a string; write for example "${TIMESTAMP_EXAMPLE}"`
+  const isExact = typeof data === 'boolean' || Number.isSafeInteger(data) || (typeof data === 'object' && data !== null)
+  // Past this depth JSON.stringify could run out of stack.
+  if (!isExact || jsonDepth(data) > MAX_QUOTED_depth) return 'must be a string'
+  return `must be a string; as a string this value is ${quoted(JSON.stringify(data))}`
+}
+
+const MAX_QUOTED_depth = 64
+
+/** Strings in a value that PostgreSQL cannot store. */
 function unstorable(pointer: string, value: unknown): Detail[] {
   if (typeof value === 'string') return isStorable(value) ? [] : [{ pointer, message: NOT_STORABLE }]
   if (typeof value !== 'object' || value === null) return []
@@ -155,6 +175,3 @@ function unstorable(pointer: string, value: unknown): Detail[] {
 
 /** A name as a token of a JSON pointer (RFC 6901). */
 const escapeToken = (name: string) => name.replaceAll('~', '~0').replaceAll('/', '~1').toWellFormed()
-
-/** `idempotency-key` as `Idempotency-Key`. */
-const titleCase = (name: string) => name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())

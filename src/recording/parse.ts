@@ -1,7 +1,7 @@
 import type { components } from '../../generated/api.ts'
 import { type Detail, invalidRequest } from '../errors.ts'
 import { canonicalValue, identifierDigest } from '../identifier.ts'
-import { jsonDepth } from '../text.ts'
+import { jsonDepth, quoted } from '../text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
@@ -26,6 +26,7 @@ export interface ParsedEvent {
 
 const MAX_PROPS_bytes = 32 * 1024
 const MAX_PROPS_depth = 64
+const OBJECT_TEXT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
 
 /**
  * Checks what the document's schema cannot say (decisions, "Recording a custom event").
@@ -68,17 +69,8 @@ function customEventPropsProblem(text: string): string | undefined {
   try {
     props = JSON.parse(text)
   } catch {
-    return `must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"; as a JSON string this value is ${quoted(text)}`
+    return `${OBJECT_TEXT}; as a JSON string this value is ${quoted(text)}`
   }
-  if (typeof props !== 'object' || props === null || Array.isArray(props)) {
-    return 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
-  }
+  if (typeof props !== 'object' || props === null || Array.isArray(props)) return OBJECT_TEXT
   return jsonDepth(props) > MAX_PROPS_depth ? `must be nested at most ${MAX_PROPS_depth} levels deep` : undefined
-}
-
-const QUOTED_characters = 200
-
-/** The text as a JSON string, cut short when long. */
-function quoted(text: string): string {
-  return text.length > QUOTED_characters ? `${JSON.stringify(text.slice(0, QUOTED_characters))}…` : JSON.stringify(text)
 }

@@ -1,7 +1,8 @@
-import type pg from 'pg'
+import pg from 'pg'
+import { withClient } from './client.ts'
 import { ImportError, LineSplitter } from './lines.ts'
 import { Merge } from './merge.ts'
-import { parseLine, RECORD_TYPES, type RecordType } from './records.ts'
+import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TABLES } from './stage.ts'
 
 export { ImportError } from './lines.ts'
@@ -18,6 +19,8 @@ export interface ImportProgress {
   /** How much was read. */
   bytes: number
   lines: number
+  /** Of how many of the lines the records are merged. */
+  merged_lines: number
   /** What is being merged. */
   step?: string
 }
@@ -58,29 +61,27 @@ export async function importRecords(
   input: AsyncIterable<Buffer | string>,
   options: ImportOptions = {},
 ): Promise<ImportSummary> {
-  const client = await pool.connect()
-  let failure: Error | undefined
-  try {
+  return withClient(pool, async (client) => {
     await client.query('BEGIN ISOLATION LEVEL READ COMMITTED')
     await client.query(`SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
       SET LOCAL work_mem = '64MB'; SET LOCAL jit = off`)
-    const summary = await importInto(client, input, options)
-    await client.query('COMMIT')
-    if (summary.lines >= LARGE_lines) await analyze(client)
-    return summary
-  } catch (error) {
-    await client.query('ROLLBACK').catch((rollbackError: Error) => {
-      failure = rollbackError
-    })
-    if (LOST.includes((error as pg.DatabaseError).code ?? '')) {
-      throw new Error('another writer of the same project got in the way; nothing was imported, try again', {
-        cause: error,
-      })
+    try {
+      const summary = await importInto(client, input, options)
+      await client.query('COMMIT')
+      if (summary.lines >= LARGE_lines) await analyze(client)
+      return summary
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {})
+      throw explained(error)
     }
-    throw error
-  } finally {
-    client.release(failure)
-  }
+  })
+}
+
+function explained(error: unknown): unknown {
+  if (!(error instanceof pg.DatabaseError) || !LOST.includes(error.code ?? '')) return error
+  return new Error('another writer of the same project got in the way; nothing was imported, try again', {
+    cause: error,
+  })
 }
 
 async function importInto(
@@ -90,16 +91,17 @@ async function importInto(
 ): Promise<ImportSummary> {
   const stage = new Stage(client)
   const splitter = new LineSplitter()
+  const limits = limitsAt(now)
   let bytes = 0
 
   const take = async (lines: Iterable<string>) => {
     for (const line of lines) {
-      const parsed = parseLine(line, now)
+      const parsed = parseLine(line, limits)
       if (!parsed.ok) throw new ImportError(splitter.lines, parsed.field, parsed.reason)
       const sending = stage.add(parsed.record, splitter.lines)
       if (sending) await sending
     }
-    onProgress({ phase: 'reading', bytes, lines: splitter.lines })
+    onProgress({ phase: 'reading', bytes, lines: splitter.lines, merged_lines: 0 })
   }
 
   await stage.create()
@@ -111,8 +113,8 @@ async function importInto(
   await take(splitter.end())
   await stage.finish()
 
-  const merge = new Merge(client, stage.rows, now, (step) =>
-    onProgress({ phase: 'merging', bytes, lines: splitter.lines, step }),
+  const merge = new Merge(client, stage.rows, now, (step, merged_lines) =>
+    onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   const merged = await merge.run()
   const summarize = (type: RecordType): [RecordType, ImportedRecords] => {

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { canonicalValue, type Identifier, keyProblem } from '../identifier.ts'
-import { codePoints, hasControlCharacter, idProblem, isStorable, jsonDepth } from '../text.ts'
+import { codePoints, hasControlCharacter, idProblem, isStorable, jsonDepth, quoted } from '../text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
 
 export interface ProjectRecord {
@@ -118,7 +118,19 @@ class Problem extends Error {
   }
 }
 
-type Read<T> = (value: unknown, pointer: string, now: Date) => T
+/** The latest times that an import accepts, in the wire's form. Such times of four-digit years sort as text. */
+export interface Limits {
+  now: string
+  event: string
+}
+
+/** What an import at this moment accepts: nothing published after it, no event more than 24 h ahead of it. */
+export const limitsAt = (now: Date): Limits => ({
+  now: now.toISOString(),
+  event: new Date(now.getTime() + MAX_AHEAD_ms).toISOString(),
+})
+
+type Read<T> = (value: unknown, pointer: string, limits: Limits) => T
 
 /** How a field is read, and how its column is written. */
 export interface Field<T = unknown> {
@@ -142,8 +154,8 @@ const id: Read<string> = (value, pointer) => {
   return value
 }
 
-const label: Read<string> = (value, pointer, now) => {
-  const read = text(value, pointer, now)
+const label: Read<string> = (value, pointer, limits) => {
+  const read = text(value, pointer, limits)
   if (hasControlCharacter(read)) throw new Problem(pointer, 'must not hold control characters')
   const length = codePoints(read)
   if (length < 1 || length > MAX_NAME_code_points) {
@@ -156,18 +168,18 @@ function parseJson(value: string, pointer: string): unknown {
   try {
     return JSON.parse(value)
   } catch {
-    throw new Problem(pointer, `must be JSON text; as a JSON string this value is ${excerpt(value)}`)
+    throw new Problem(pointer, `must be JSON text; as a JSON string this value is ${quoted(value)}`)
   }
 }
 
-const json: Read<string> = (value, pointer, now) => {
-  const read = text(value, pointer, now)
+const json: Read<string> = (value, pointer, limits) => {
+  const read = text(value, pointer, limits)
   parseJson(read, pointer)
   return read
 }
 
-const props: Read<string> = (value, pointer, now) => {
-  const read = text(value, pointer, now)
+const props: Read<string> = (value, pointer, limits) => {
+  const read = text(value, pointer, limits)
   if (Buffer.byteLength(read) > MAX_PROPS_bytes) {
     throw new Problem(pointer, `must be at most ${MAX_PROPS_bytes} bytes of UTF-8`)
   }
@@ -193,17 +205,16 @@ const timestamp: Read<string> = (value, pointer) => {
   return parsed.iso
 }
 
-/** Times of four-digit years in one form sort as text. */
-const pastTimestamp: Read<string> = (value, pointer, now) => {
-  const read = timestamp(value, pointer, now)
-  if (read > now.toISOString()) throw new Problem(pointer, 'must not be in the future')
+const pastTimestamp: Read<string> = (value, pointer, limits) => {
+  const read = timestamp(value, pointer, limits)
+  if (read > limits.now) throw new Problem(pointer, `must not be in the future; it is now ${limits.now}`)
   return read
 }
 
-const eventTimestamp: Read<string> = (value, pointer, now) => {
-  const read = timestamp(value, pointer, now)
-  if (Date.parse(read) > now.getTime() + MAX_AHEAD_ms) {
-    throw new Problem(pointer, `must not be more than ${MAX_AHEAD_ms / 3_600_000} hours ahead of the server's clock`)
+const eventTimestamp: Read<string> = (value, pointer, limits) => {
+  const read = timestamp(value, pointer, limits)
+  if (read > limits.event) {
+    throw new Problem(pointer, `must be at most 24 hours ahead of the server's clock, which is at ${limits.now}`)
   }
   return read
 }
@@ -241,7 +252,7 @@ const optional = <T>(column: Column, read: Read<T>) => ({
 })
 const orNull = <T>(column: Column, read: Read<T>) => ({
   column,
-  read: ((value, pointer, now) => (value === null ? null : read(value, pointer, now))) satisfies Read<T | null>,
+  read: ((value, pointer, limits) => (value === null ? null : read(value, pointer, limits))) satisfies Read<T | null>,
   presence: 'optional' as const,
   nullable: true,
 })
@@ -325,18 +336,18 @@ const FIELD_LISTS = new Map<string, [string, Field][]>(RECORD_TYPES.map((type) =
  * database is not looked at. A repeated JSON name counts as its last value.
  *
  * @param line the text without its line break
- * @param now the moment of the import: nothing may be published after it, no event be more than 24 h ahead of it
+ * @param limits see {@link limitsAt}
  */
-export function parseLine(line: string, now: Date): ParsedLine {
+export function parseLine(line: string, limits: Limits): ParsedLine {
   try {
-    return { ok: true, record: readRecord(line, now) }
+    return { ok: true, record: readRecord(line, limits) }
   } catch (error) {
     if (error instanceof Problem) return { ok: false, field: error.field, reason: error.reason }
     throw error
   }
 }
 
-function readRecord(line: string, now: Date): ImportRecord {
+function readRecord(line: string, limits: Limits): ImportRecord {
   if (line.trim() === '') throw new Problem('', 'must hold a record; empty lines are not allowed')
   let object: unknown
   try {
@@ -357,7 +368,7 @@ function readRecord(line: string, now: Date): ImportRecord {
       continue
     }
     known += 1
-    record[name] = field.read(value, `/${name}`, now)
+    record[name] = field.read(value, `/${name}`, limits)
   }
   const given = Object.keys(object)
   if (given.length > known) {
@@ -415,7 +426,3 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
 
 /** Text fit for a message of one line, however it came in. */
 const printable = (value: string) => JSON.stringify(value).slice(1, -1)
-
-function excerpt(value: string): string {
-  return JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value)
-}

@@ -139,6 +139,6 @@ export class Stage {
 
 /** The values of a record in the order of its fields. */
 function values(record: Exclude<ImportRecord, { type: 'contact' }>): (string | number | null | undefined)[] {
-  const given = record as Partial<Record<string, string | number | null>>
+  const given = record as unknown as Record<string, string | number | null | undefined>
   return Object.keys(FIELDS[record.type]).map((name) => given[name])
 }

@@ -3,8 +3,9 @@ import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 
 /** The parts of the bundled document that the checks look at, after `$ref`s are followed. */
-interface Schema {
+export interface Schema {
   type?: string
+  required?: string[]
   properties?: Record<string, Schema>
   items?: Schema
   additionalProperties?: boolean
@@ -15,13 +16,17 @@ interface DocumentedHeader {
   schema: Schema
 }
 export interface DocumentedResponse {
+  description: string
   headers?: Record<string, DocumentedHeader>
   content?: Record<string, { schema: Schema; examples?: Record<string, { value: unknown }> }>
 }
 export interface DocumentedOperation {
   operationId: string
-  parameters: { name: string; in: string; example?: unknown }[]
-  requestBody?: { content: Record<string, { examples?: Record<string, { value: unknown }> }> }
+  tags: string[]
+  summary: string
+  description: string
+  parameters: { name: string; in: string; description: string; example?: unknown }[]
+  requestBody?: { content: Record<string, { schema: Schema; examples?: Record<string, { value: unknown }> }> }
   responses: Record<string, DocumentedResponse>
 }
 interface Bundle {
@@ -67,7 +72,8 @@ function closed(schema: Schema): Schema {
 }
 
 const ajv = new Ajv({ allErrors: true, strict: true, keywords: ['example'] })
-ajv.addFormat('date-time', /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+// UTC with exactly milliseconds, and an instant that there is.
+ajv.addFormat('date-time', (text) => !Number.isNaN(Date.parse(text)) && new Date(text).toISOString() === text)
 ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && Math.abs(value) < 2 ** 31 })
 
 const validators = new Map<Schema, ValidateFunction>()
@@ -91,6 +97,8 @@ const PLUMBING = new Set([
   'transfer-encoding',
   'connection',
   'x-content-type-options',
+  // Required where the document says so; with CORS_ORIGINS on all else too.
+  'vary',
   'access-control-allow-origin',
   'access-control-expose-headers',
 ])
@@ -112,15 +120,15 @@ function headerProblems(documented: Record<string, DocumentedHeader>, sent: Reco
   ]
 }
 
-/** What an answer breaks of the document. `errorOnly` stands for routes that the document cannot name: 404 and 405. */
+/** What an answer breaks of the document. Without operationId it is a 404 or 405 of what the document cannot name. */
 export function answerProblems(
   operationId: string | undefined,
   status: number,
   headers: Record<string, unknown>,
   body: string,
-  isHead: boolean,
 ): string[] {
   const fallback: DocumentedResponse = {
+    description: 'A refusal.',
     content: { 'application/json': { schema: document.components.schemas.ApiError as Schema } },
   }
   const response = operationId === undefined ? fallback : operations[operationId]?.responses[status]
@@ -131,7 +139,7 @@ export function answerProblems(
   if (!/^application\/json(; charset=utf-8)?$/.test(String(headers['content-type']))) {
     problems.push(`content-type is ${headers['content-type']}`)
   }
-  return isHead ? problems : [...problems, ...validate(schema, JSON.parse(body))]
+  return [...problems, ...validate(schema, JSON.parse(body))]
 }
 
 /**
@@ -139,8 +147,9 @@ export function answerProblems(
  * the serializer hides wrong types and drops unknown fields, so each side finds what the other cannot.
  */
 export function watchAnswers(app: FastifyInstance, problems: string[]): void {
-  const operationOf = ({ routeOptions: { schema } }: FastifyRequest) =>
-    schema && 'operationId' in schema ? String(schema.operationId) : undefined
+  // The router finds a route for a path with an empty segment too, which is no path of the document and loses its params.
+  const operationOf = ({ params, routeOptions: { schema } }: FastifyRequest) =>
+    schema && 'operationId' in schema && Object.keys(params ?? {}).length > 0 ? String(schema.operationId) : undefined
   const isApi = (request: FastifyRequest) => request.url.includes('/projects/') || request.is404
   const note = (request: FastifyRequest, reply: FastifyReply, found: string[]) => {
     for (const problem of found) problems.push(`${request.method} ${request.url} → ${reply.statusCode}: ${problem}`)
@@ -158,20 +167,17 @@ export function watchAnswers(app: FastifyInstance, problems: string[]): void {
     return payload
   })
   // Answers are looked at as they leave: hooks of routes may still change them after this one.
-  app.addHook('onSend', async (request, reply, payload) => {
+  app.addHook('onSend', async (request, _, payload) => {
     if (isApi(request)) bodies.set(request, typeof payload === 'string' ? payload : '')
     return payload
   })
   app.addHook('onResponse', async (request, reply) => {
     const body = bodies.get(request)
-    if (body === undefined || request.method === 'OPTIONS') return
-    const isEmpty = reply.statusCode === 304
-    const sent = isEmpty ? '' : body
-    note(
-      request,
-      reply,
-      answerProblems(operationOf(request), reply.statusCode, reply.getHeaders(), sent, request.method === 'HEAD'),
-    )
+    const isPreflight = request.method === 'OPTIONS' && reply.statusCode === 204
+    if (body === undefined || isPreflight) return
+    // The hook of the route takes the body from a 304 after it was looked at here.
+    const sent = reply.statusCode === 304 ? '' : body
+    note(request, reply, answerProblems(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
   })
 }
 

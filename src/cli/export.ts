@@ -1,0 +1,30 @@
+import { Command } from 'commander'
+import { createPool } from '../../db/connection.ts'
+import { readConfig } from '../config.ts'
+import { exportProject } from '../transfer/export.ts'
+import { resourceId } from './arguments.ts'
+import { onDatabase } from './database.ts'
+import { exportProgress } from './progress.ts'
+import { requireProject } from './projects.ts'
+
+export const exportCommand = () =>
+  new Command('export')
+    .description('write a project to standard output as import takes it, all but its keys')
+    .requiredOption('--project <id>', 'the project (required)', resourceId)
+    .action(({ project }: { project: string }) =>
+      onDatabase(readConfig(), async (db, url) => {
+        await requireProject(db, project)
+        await write(url, project)
+      }),
+    )
+
+async function write(url: string, projectId: string): Promise<void> {
+  const pool = createPool(url, { max: 1 })
+  const progress = exportProgress()
+  try {
+    await exportProject(pool, projectId, process.stdout, { onProgress: progress.update })
+  } finally {
+    progress.stop()
+    await pool.end()
+  }
+}

@@ -1,0 +1,425 @@
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { EVENT, eventWith, expectFaults, rowCounts } from './requests.ts'
+
+// recordCustomEvent, whatever its body: a 4xx that says how to mend it, and nothing written.
+
+let api: TestApp
+let before: Record<string, number>
+beforeAll(async () => {
+  api = await createTestApp()
+})
+beforeEach(async () => {
+  before = await rowCounts(api.db)
+})
+afterAll(() => api.close())
+
+const post = (body: unknown, headers?: Record<string, string>) =>
+  api.call({ method: 'POST', path: '/projects/demo/events', body, headers })
+
+async function expectNothingWritten(): Promise<void> {
+  expect(await rowCounts(api.db)).toEqual(before)
+}
+
+const KNOWN = 'module_id, timestamp, custom_event_name, custom_event_props, identifiers'
+const deep = (levels: number) => '['.repeat(levels) + ']'.repeat(levels)
+const bytes = (before: string, odd: number[], after: string) =>
+  Buffer.concat([Buffer.from(before), Buffer.from(odd), Buffer.from(after)])
+
+test.each<[string, unknown, string]>([
+  ['no body', undefined, 'A JSON body is needed; the request has none.'],
+  ['an empty body', '', 'A JSON body is needed; the request has none.'],
+  ['only a byte order mark', Buffer.from('\ufeff'), 'A JSON body is needed; the request has none.'],
+  ['white space', ' \n', 'The body is not valid JSON: it ends too early.'],
+  ['half of an object', '{"module_id":', 'The body is not valid JSON: it ends too early.'],
+  ['half of a string', '{"module_id', 'The body is not valid JSON (at position 11).'],
+  ['single quotes', "{'module_id': 1}", 'The body is not valid JSON (at position 1).'],
+  ['a trailing comma', '{"module_id": "x",}', 'The body is not valid JSON (at position 18).'],
+  ['a stray token', '{"module_id":}', 'The body is not valid JSON: unexpected token "}".'],
+  ['NaN', '{"module_id": NaN}', 'The body is not valid JSON: unexpected token "N".'],
+  ['two values', '{} {}', 'The body is not valid JSON (at position 3).'],
+  ['a raw NUL', `{"module_id":"\0"}`, 'The body is not valid JSON (at position 14).'],
+  ['a raw line feed in a string', '{"module_id":"\n"}', 'The body is not valid JSON (at position 14).'],
+  ['form data', 'module_id=skin-quiz', 'The body is not valid JSON: unexpected token "m".'],
+  ['100,000 open brackets', '['.repeat(100_000), 'The body is not valid JSON: it ends too early.'],
+  ['a byte that is not UTF-8', bytes('{"module_id":"', [0xff], '"}'), 'The body is not valid UTF-8; encode it so.'],
+  ['Latin-1', Buffer.from('{"module_id":"é"}', 'latin1'), 'The body is not valid UTF-8; encode it so.'],
+  ['a raw lone surrogate', bytes('{"a":"', [0xed, 0xa0, 0x80], '"}'), 'The body is not valid UTF-8; encode it so.'],
+  ['an overlong NUL', bytes('{"a":"', [0xc0, 0x80], '"}'), 'The body is not valid UTF-8; encode it so.'],
+  ['UTF-16', Buffer.from('\ufeff{}', 'utf16le'), 'The body is not valid UTF-8; encode it so.'],
+])('recordCustomEvent refuses a body that is %s', async (_, body, message) => {
+  const answer = await post(body)
+  expect(answer.json()).toEqual({ error: { code: 'invalid_request', message }, projectId: 'demo' })
+  expect(answer.statusCode).toBe(400)
+  await expectNothingWritten()
+})
+
+test.each([
+  ['null', 'null'],
+  ['a number', '1'],
+  ['a string', '"{}"'],
+  ['an array', '[]'],
+  ['an array 10,000 deep', deep(10_000)],
+  ['an array 100,000 deep', deep(100_000)],
+])('recordCustomEvent refuses %s', async (_, body) => {
+  expectFaults(await post(body), ['/body must be a JSON object'])
+  await expectNothingWritten()
+})
+
+/** A field, the JSON text put in its place, the pointer below it that is at fault, and what is said. */
+const FIELD_FAULTS: [keyof typeof EVENT, string, string, string][] = [
+  ['module_id', '1', '', 'must be a string; as a string this value is "1"'],
+  ['module_id', 'null', '', 'must be a string'],
+  ['module_id', 'true', '', 'must be a string; as a string this value is "true"'],
+  ['module_id', '""', '', 'must be 1 to 128 characters long'],
+  ['module_id', `"${'a'.repeat(129)}"`, '', 'must be 1 to 128 characters long'],
+  ['module_id', `"${'😀'.repeat(129)}"`, '', 'must be 1 to 128 characters long'],
+  ['module_id', '"."', '', 'must not be "." or ".."'],
+  ['module_id', '".."', '', 'must not be "." or ".."'],
+  ['module_id', '"a\\u0000"', '', 'must not hold control characters'],
+  ['module_id', '"a\\n"', '', 'must not hold control characters'],
+  ['module_id', '"\\u0085"', '', 'must not hold control characters'],
+  ['module_id', '"\\ud800"', '', 'must not hold NUL or a lone surrogate'],
+  ['module_id', '"\\udc00\\ud800"', '', 'must not hold NUL or a lone surrogate'],
+  ['module_id', deep(10_000), '', 'must be a string'],
+  ['timestamp', '1772357472345', '', 'must be a string; write for example "2026-03-01T09:30:00.000Z"'],
+  ['timestamp', '1e400', '', 'must be a string; write for example "2026-03-01T09:30:00.000Z"'],
+  [
+    'timestamp',
+    '""',
+    '',
+    'must be an RFC 3339 date-time with an offset or Z; write for example 2026-03-01T09:30:00.000Z',
+  ],
+  [
+    'timestamp',
+    '"2026-03-01"',
+    '',
+    'must be an RFC 3339 date-time with an offset or Z (a time is needed too); write for example 2026-03-01T00:00:00Z',
+  ],
+  [
+    'timestamp',
+    '"2026-02-30T10:00:00Z"',
+    '',
+    'that month has the days 01 to 28; write for example 2026-02-28T10:00:00.000Z',
+  ],
+  [
+    'timestamp',
+    '"2016-12-31T23:59:60Z"',
+    '',
+    'the second must be 00 to 59 (leap seconds are not accepted); write for example 2016-12-31T23:59:59.000Z',
+  ],
+  [
+    'timestamp',
+    '"0000-01-01T00:00:00Z"',
+    '',
+    'the year must be 0001 to 9999; write for example 0001-01-01T00:00:00.000Z',
+  ],
+  [
+    'timestamp',
+    '"2026-03-01T09:30:00Z\\u0000"',
+    '',
+    'must be an RFC 3339 date-time with an offset or Z; write for example 2026-03-01T09:30:00.000Z',
+  ],
+  ['custom_event_name', '""', '', 'must be 1 to 200 characters long'],
+  ['custom_event_name', `"${'n'.repeat(201)}"`, '', 'must be 1 to 200 characters long'],
+  ['custom_event_name', '"a\\u0000"', '', 'must not hold control characters'],
+  ['custom_event_name', '"a\\tb"', '', 'must not hold control characters'],
+  ['custom_event_name', '"\\udfff"', '', 'must not hold NUL or a lone surrogate'],
+  ['custom_event_name', '{}', '', 'must be a string; as a string this value is "{}"'],
+  ['custom_event_props', 'null', '', 'must be a string'],
+  ['custom_event_props', '{"plan":"pro"}', '', 'must be a string; as a string this value is "{\\"plan\\":\\"pro\\"}"'],
+  ['custom_event_props', '""', '', 'must be 2 to 32768 characters long'],
+  [
+    'custom_event_props',
+    '"{plan:1}"',
+    '',
+    'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"; as a JSON string this value is "{plan:1}"',
+  ],
+  ['custom_event_props', '"[]"', '', 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'],
+  ['custom_event_props', '"null"', '', 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'],
+  ['custom_event_props', '"{\\"a\\":\\"\\u0000\\"}"', '', 'must not hold NUL or a lone surrogate'],
+  ['custom_event_props', '"{\\"a\\":\\"\\ud83d\\"}"', '', 'must not hold NUL or a lone surrogate'],
+  ['custom_event_props', `"{\\"a\\":\\"${'x'.repeat(32_768)}\\"}"`, '', 'must be 2 to 32768 characters long'],
+  ['custom_event_props', `"{\\"a\\":\\"${'é'.repeat(16_384)}\\"}"`, '', 'must be at most 32768 bytes of UTF-8'],
+  ['custom_event_props', `"{\\"a\\":${deep(64)}}"`, '', 'must be nested at most 64 levels deep'],
+  ['custom_event_props', `"{\\"a\\":${deep(16_000)}}"`, '', 'must be nested at most 64 levels deep'],
+  ['identifiers', 'null', '', 'must be a JSON array'],
+  ['identifiers', '{}', '', 'must be a JSON array'],
+  ['identifiers', '"email"', '', 'must be a JSON array'],
+  ['identifiers', '[]', '', 'must hold 1 to 10 items'],
+  ['identifiers', '[[]]', '/0', 'must be a JSON object'],
+  ['identifiers', deep(10_000), '/0', 'must be a JSON object'],
+  ['identifiers', '[{"value":"1"}]', '/0/key', 'is required'],
+  ['identifiers', '[{"key":"a"}]', '/0/value', 'is required'],
+  ['identifiers', '[{"key":"a","value":"1","type":"x"}]', '/0/type', 'is not a known field; known are key, value'],
+  [
+    'identifiers',
+    '[{"key":"a","value":"1","__proto__":{}}]',
+    '/0/__proto__',
+    'is not a known field; known are key, value',
+  ],
+  ['identifiers', '[{"key":"","value":"1"}]', '/0/key', 'must be 1 to 128 characters long'],
+  ['identifiers', `[{"key":"${'k'.repeat(129)}","value":"1"}]`, '/0/key', 'must be 1 to 128 characters long'],
+  ['identifiers', '[{"key":"\\u0000","value":"1"}]', '/0/key', 'must not hold NUL or a lone surrogate'],
+  ['identifiers', '[{"key":"\\ud800","value":"1"}]', '/0/key', 'must not hold NUL or a lone surrogate'],
+  ['identifiers', '[{"key":"a","value":40000}]', '/0/value', 'must be a string; as a string this value is "40000"'],
+  ['identifiers', '[{"key":"a","value":true}]', '/0/value', 'must be a string; as a string this value is "true"'],
+  ['identifiers', '[{"key":"a","value":""}]', '/0/value', 'must be 1 to 1024 characters long'],
+  ['identifiers', `[{"key":"a","value":"${'1'.repeat(1025)}"}]`, '/0/value', 'must be 1 to 1024 characters long'],
+  [
+    'identifiers',
+    '[{"key":"a","value":"amara@example.com"}]',
+    '/0/value',
+    'must be JSON text; as a JSON string this value is "amara@example.com"',
+  ],
+  ['identifiers', '[{"key":"a","value":"01"}]', '/0/value', 'must be JSON text; as a JSON string this value is "01"'],
+  ...['null', '\\"\\"', '{}', '[]', '[1]'].map((value): [keyof typeof EVENT, string, string, string] => [
+    'identifiers',
+    `[{"key":"a","value":"${value}"}]`,
+    '/0/value',
+    'must be JSON text of a non-empty string, a number or a boolean',
+  ]),
+  ['identifiers', '[{"key":"a","value":"\\"\\u0000\\""}]', '/0/value', 'must not hold NUL or a lone surrogate'],
+  ['identifiers', '[{"key":"a","value":"\\"\\ud800\\""}]', '/0/value', 'must not hold NUL or a lone surrogate'],
+  [
+    'identifiers',
+    '[{"key":"a","value":"\\"\\\\u0000\\""}]',
+    '/0/value',
+    'must not hold NUL or a lone surrogate, escaped or not',
+  ],
+  [
+    'identifiers',
+    '[{"key":"a","value":"\\"\\\\ud800\\""}]',
+    '/0/value',
+    'must not hold NUL or a lone surrogate, escaped or not',
+  ],
+  [
+    'identifiers',
+    '[{"key":"a","value":"1"},{"key":"a","value":"2"}]',
+    '/1/key',
+    'is the same as identifiers/0/key; send each key once',
+  ],
+]
+
+const titled = FIELD_FAULTS.map(
+  ([field, json, ...rest]) => [`"${field}":${json.slice(0, 60)}`, field, json, ...rest] as const,
+)
+
+test.each(titled)('recordCustomEvent refuses %s', async (_, field, json, below, message) => {
+  expectFaults(await post(eventWith(field, json)), [`/body/${field}${below} ${message}`])
+  await expectNothingWritten()
+})
+
+test.each([
+  ['an empty object', '{}', ['module_id', 'timestamp', 'custom_event_name', 'identifiers']],
+  ['the values in a list', '{"0":"skin-quiz"}', ['module_id', 'timestamp', 'custom_event_name', 'identifiers', '0']],
+])('recordCustomEvent names every field that is wrong in %s', async (_, body, wrong) => {
+  expectFaults(
+    await post(body),
+    wrong.map(
+      (field) => `/body/${field} ${field === '0' ? `is not a known field; known are ${KNOWN}` : 'is required'}`,
+    ),
+  )
+  await expectNothingWritten()
+})
+
+test.each([
+  ['__proto__', '/body/__proto__'],
+  ['constructor', '/body/constructor'],
+  ['toString', '/body/toString'],
+  ['', '/body/'],
+  ['a/b~c', '/body/a~1b~0c'],
+  ['Module_ID', '/body/Module_ID'],
+  ['\\u0000', '/body/\0'],
+  ['\\ud800', '/body/\ufffd'],
+])('recordCustomEvent refuses the unknown field "%s"', async (name, pointer) => {
+  const body = `${JSON.stringify(EVENT).slice(0, -1)},"${name}":{"module_id":"x"}}`
+  expectFaults(await post(body), [`${pointer} is not a known field; known are ${KNOWN}`])
+  await expectNothingWritten()
+})
+
+test('recordCustomEvent lists at most twenty faults and tells how many there are', async () => {
+  const unknown = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`field_${i}`, i]))
+  const answer = await post({ ...EVENT, ...unknown })
+  expect(answer.json().error.details).toHaveLength(20)
+  expect(answer.json().error.message).toContain('there are 29 more faults, see details')
+  await expectNothingWritten()
+})
+
+test('recordCustomEvent lists every fault that only shows after the schema', async () => {
+  const answer = await post({
+    ...EVENT,
+    timestamp: new Date(Date.now() + 25 * 3_600_000).toISOString(),
+    custom_event_props: '[]',
+    identifiers: [
+      { key: 'a', value: 'x' },
+      { key: 'a', value: 'null' },
+    ],
+  })
+  const pointers = answer.json().error.details.map(({ pointer }: { pointer: string }) => pointer)
+  expect(pointers).toEqual([
+    '/body/timestamp',
+    '/body/custom_event_props',
+    '/body/identifiers/0/value',
+    '/body/identifiers/1/key',
+    '/body/identifiers/1/value',
+  ])
+  expect(answer.json().error.details[0].message).toMatch(
+    /^must be at most 24 hours ahead of the server's clock, which is at \d{4}-\d\d-\d\dT[\d:.]+Z$/,
+  )
+  await expectNothingWritten()
+})
+
+test.each([
+  ['application/json', 200],
+  ['Application/JSON', 200],
+  ['application/json;charset=utf-8', 200],
+  ['application/json; charset=UTF-8', 200],
+  ['application/json; charset="utf-8"', 200],
+  ['application/json; charset=utf8', 200],
+  ['application/json ; charset=utf-8', 200],
+  ['application/json;', 200],
+  ['application/json; charset=latin1', 415],
+  ['application/json; charset=utf-16', 415],
+  ['application/json; charset=', 415],
+  ['application/json; charset=utf-8; charset=latin1', 415],
+  ['application/json; profile=x', 415],
+  ['application/json, text/plain', 415],
+  ['application/jsonp', 415],
+  ['application/problem+json', 415],
+  ['text/json', 415],
+  ['text/plain', 415],
+  ['application/x-www-form-urlencoded', 415],
+  ['multipart/form-data; boundary=x', 415],
+  ['application', 415],
+  ['', 415],
+])('recordCustomEvent answers the Content-Type "%s" with %i', async (type, status) => {
+  const answer = await post(EVENT, { 'content-type': type })
+  expect(answer.statusCode).toBe(status)
+  if (status === 200) return
+  expect(answer.json().error).toEqual({
+    code: 'unsupported_media_type',
+    message: 'Send the body as UTF-8 JSON with the header Content-Type: application/json and without Content-Encoding.',
+  })
+  await expectNothingWritten()
+})
+
+test.each(['gzip', 'br', 'identity', ''])('recordCustomEvent refuses a Content-Encoding "%s"', async (encoding) => {
+  const answer = await post(EVENT, { 'content-encoding': encoding })
+  expect(answer.json().error.code).toBe('unsupported_media_type')
+  expect(answer.statusCode).toBe(415)
+  await expectNothingWritten()
+})
+
+test.each([
+  ['at the limit', 256 * 1024, 200],
+  ['a byte over it', 256 * 1024 + 1, 413],
+  ['of a megabyte', 1024 * 1024, 413],
+])('recordCustomEvent answers a body %s with the status of its size', async (_, size, status) => {
+  const json = JSON.stringify(EVENT)
+  const answer = await post(json + ' '.repeat(size - json.length))
+  expect(answer.statusCode).toBe(status)
+  if (status === 200) return
+  expect(answer.json().error).toEqual({
+    code: 'payload_too_large',
+    message: 'The body is larger than 262144 bytes, the most that is accepted.',
+  })
+  await expectNothingWritten()
+})
+
+test.each([
+  ['', 'must be 1 to 255 characters long'],
+  ['k'.repeat(256), 'must be 1 to 255 characters long'],
+  ['two words', 'must hold visible ASCII characters only, and no spaces'],
+  ['schlüssel', 'must hold visible ASCII characters only, and no spaces'],
+])('recordCustomEvent refuses the Idempotency-Key "%s"', async (key, message) => {
+  expectFaults(await post(EVENT, { 'idempotency-key': key }), [`/headers/Idempotency-Key ${message}`])
+  await expectNothingWritten()
+})
+
+test('recordCustomEvent takes an Idempotency-Key of 255 characters of all kinds', async () => {
+  const visible = String.fromCharCode(...Array.from({ length: 94 }, (_, i) => 0x21 + i))
+  const answer = await post(EVENT, { 'idempotency-key': visible.repeat(3).slice(0, 255) })
+  expect(answer.statusCode).toBe(200)
+})
+
+/** What is odd but right: the body, and the fields of the answer that show how it was read. */
+test.each<[string, string | Buffer, Record<string, unknown>]>([
+  ['a byte order mark', `\ufeff${JSON.stringify(EVENT)}`, {}],
+  [
+    'a name twice: the last counts',
+    `{"module_id":"hair-quiz",${JSON.stringify(EVENT).slice(1)}`,
+    { module_id: 'skin-quiz' },
+  ],
+  ['white space around', `\r\n\t ${JSON.stringify(EVENT)} \n`, {}],
+  ['fields in another order', JSON.stringify(Object.fromEntries(Object.entries(EVENT).reverse())), {}],
+  ['escaped names', JSON.stringify(EVENT).replace('"module_id"', '"\\u006dodule_id"'), {}],
+  [
+    'props of the prototype',
+    eventWith('custom_event_props', '"{\\"__proto__\\":{\\"a\\":1}}"'),
+    { custom_event_props: '{"__proto__":{"a":1}}' },
+  ],
+  [
+    'an escaped NUL in props, which is mere text',
+    eventWith('custom_event_props', '"{\\"a\\":\\"\\\\u0000\\\\ud800\\"}"'),
+    { custom_event_props: '{"a":"\\u0000\\ud800"}' },
+  ],
+  [
+    'props with duplicate names and odd spacing',
+    eventWith('custom_event_props', '" {\\"a\\" : 1,\\n\\"a\\":1e999} "'),
+    { custom_event_props: ' {"a" : 1,\n"a":1e999} ' },
+  ],
+  [
+    'props 64 levels deep',
+    eventWith('custom_event_props', `"{\\"a\\":${deep(63)}}"`),
+    { custom_event_props: `{"a":${deep(63)}}` },
+  ],
+  ['props at the limit of bytes', eventWith('custom_event_props', JSON.stringify(`{"a":"${'é'.repeat(16_380)}"}`)), {}],
+  [
+    'a name of 200 characters outside the BMP',
+    eventWith('custom_event_name', `"${'😀'.repeat(200)}"`),
+    { custom_event_name: '😀'.repeat(200) },
+  ],
+  ['an offset', eventWith('timestamp', '"2026-03-01T10:41:12.3459+01:00"'), { timestamp: '2026-03-01T09:41:12.345Z' }],
+  ['lower case', eventWith('timestamp', '"2026-03-01t09:41:12z"'), { timestamp: '2026-03-01T09:41:12.000Z' }],
+  [
+    'a second with a long fraction',
+    eventWith('timestamp', `"2026-03-01T09:41:12.${'9'.repeat(1000)}Z"`),
+    { timestamp: '2026-03-01T09:41:12.999Z' },
+  ],
+  ['the year 1', eventWith('timestamp', '"0001-01-01T00:00:00Z"'), { timestamp: '0001-01-01T00:00:00.000Z' }],
+  ['an identifier of 20 digits', eventWith('identifiers', '[{"key":"crm","value":"12345678901234567890"}]'), {}],
+  ['a huge exponent', eventWith('identifiers', '[{"key":"n","value":"1e999999999"}]'), {}],
+  [
+    'a key of 128 characters outside the BMP',
+    eventWith('identifiers', `[{"key":"${'😀'.repeat(128)}","value":"1"}]`),
+    {},
+  ],
+  ['a key with control characters', eventWith('identifiers', '[{"key":"a\\n","value":"1"}]'), {}],
+  [
+    'keys of the prototype',
+    eventWith('identifiers', '[{"key":"__proto__","value":"1"},{"key":"constructor","value":"1"}]'),
+    {},
+  ],
+])('recordCustomEvent takes %s', async (_, body, fields) => {
+  const answer = await post(body)
+  expect(answer.json()).toMatchObject({ project_id: 'demo', ...fields })
+  expect(answer.statusCode).toBe(200)
+})
+
+test('recordCustomEvent knows 20-digit identifiers apart by their last digit', async () => {
+  const contactOf = async (value: string) =>
+    (await post({ ...EVENT, identifiers: [{ key: 'ledger', value }] })).json().contact_id
+  const [a, b, again] = [
+    await contactOf('12345678901234567890'),
+    await contactOf('12345678901234567891'),
+    await contactOf('1234567890123456789.0e1'),
+  ]
+  expect(a).not.toBe(b)
+  expect(again).toBe(a)
+})
+
+afterEach(async () => {
+  // The service still answers.
+  expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
+})

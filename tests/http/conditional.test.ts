@@ -1,0 +1,144 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { EVENT } from './requests.ts'
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+const ENTRY = '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001'
+
+describe.each([
+  ['getModule', '/projects/demo/modules/skin-quiz'],
+  ['getModuleVersion', '/projects/demo/modules/skin-quiz/versions/2'],
+  ['getEntry', ENTRY],
+])('%s', (_, path) => {
+  let etag: string
+  beforeAll(async () => {
+    etag = String((await api.call({ path })).headers.etag)
+  })
+  const ask = (header: string, method: 'GET' | 'HEAD' = 'GET') =>
+    api.call({ method, path, headers: { 'if-none-match': header } })
+
+  test('has a strong entity tag that stays', async () => {
+    expect(etag).toMatch(/^"[A-Za-z0-9_-]{43}"$/)
+    expect((await api.call({ path })).headers.etag).toBe(etag)
+  })
+
+  test.each<[string, (etag: string) => string]>([
+    ['the tag', (tag) => tag],
+    ['the weak tag', (tag) => `W/${tag}`],
+    ['a list with it', (tag) => `"a", ${tag}, "b"`],
+    ['a list without spaces', (tag) => `"a",W/${tag}`],
+    ['a list with a comma within a tag', (tag) => `"a,b",${tag}`],
+    ['a list with empty members', (tag) => `,, ${tag} ,`],
+    ['*', () => '*'],
+    ['* with white space', () => ' * '],
+  ])('is a 304 for %s, with GET and HEAD', async (_, header) => {
+    for (const method of ['GET', 'HEAD'] as const) {
+      const answer = await ask(header(etag), method)
+      expect(answer.statusCode).toBe(304)
+      expect(answer.body).toBe('')
+      const { 'x-request-id': id, date: _date, connection: _connection, ...headers } = answer.headers
+      expect(id).toBeDefined()
+      expect(headers).toEqual({
+        etag,
+        'cache-control': 'private, no-cache',
+        vary: 'X-Api-Key',
+        'x-content-type-options': 'nosniff',
+      })
+    }
+  })
+
+  test.each<[string, (etag: string) => string]>([
+    ['another tag', () => '"other"'],
+    ['a list of others', () => '"a", "b", W/"c"'],
+    ['the tag without quotes', (tag) => tag.slice(1, -1)],
+    ['the tag cut short', (tag) => `${tag.slice(0, -2)}"`],
+    ['an open quote', (tag) => tag.slice(0, -1)],
+    ['the tag within another', (tag) => `"x${tag.slice(1)}`],
+    ['the tag in another case', (tag) => tag.toLowerCase()],
+    ['* in a list', () => '"a", *'],
+    ['10,000 quotes', () => '"'.repeat(9_999)],
+  ])('is a 200 for %s', async (_, header) => {
+    const answer = await ask(header(etag))
+    expect(answer.statusCode).toBe(200)
+    expect(answer.headers.etag).toBe(etag)
+  })
+
+  test('has the same headers for HEAD as for GET, and no body', async () => {
+    const [get, head] = [await api.call({ path }), await api.call({ method: 'HEAD', path })]
+    const comparable = ({ headers: { 'x-request-id': _id, date: _date, ...rest } }: typeof get) => rest
+    expect(comparable(head)).toEqual(comparable(get))
+    expect(head.body).toBe('')
+  })
+
+  test('is a 304 only for those who may read it', async () => {
+    expect((await api.call({ path, key: null, headers: { 'if-none-match': '*' } })).statusCode).toBe(401)
+    const other = path.replace('skin-quiz', 'nowhere').replace(/0001$/, 'ffff')
+    const missing = await api.call({ path: other, headers: { 'if-none-match': '*' } })
+    expect(missing.statusCode).toBe(404)
+    expect(missing.headers).not.toHaveProperty('etag')
+  })
+
+  test('refuses an If-None-Match with nothing in it', async () => {
+    const answer = await ask('')
+    expect(answer.json().error.details).toEqual([{ pointer: '/headers/If-None-Match', message: 'must not be empty' }])
+  })
+})
+
+test('a change makes another entity tag', async () => {
+  const tag = async () => (await api.call({ path: ENTRY })).headers.etag
+  const before = await tag()
+  await api.db
+    .updateTable('entries')
+    .set({ entry_data: '{"skin_type":"oily"}' })
+    .where('project_id', '=', 'demo')
+    .execute()
+  expect(await tag()).not.toBe(before)
+})
+
+test.each([
+  '/projects/demo/modules',
+  '/projects/demo/modules/skin-quiz/versions',
+  `${ENTRY}/events`,
+  '/projects/demo/entries-page-views',
+])('the list %s has no entity tag and is not a 304', async (path) => {
+  const answer = await api.call({ path, headers: { 'if-none-match': '*' } })
+  expect(answer.statusCode).toBe(200)
+  expect(answer.headers).not.toHaveProperty('etag')
+  expect(answer.headers).toMatchObject({ 'cache-control': 'private, no-cache', vary: 'X-Api-Key' })
+})
+
+test('a recorded event has no entity tag and is not cached', async () => {
+  const answer = await api.call({
+    method: 'POST',
+    path: '/projects/demo/events',
+    body: EVENT,
+    headers: { 'if-none-match': '*' },
+  })
+  expect(answer.statusCode).toBe(200)
+  expect(answer.headers).not.toHaveProperty('etag')
+  expect(answer.headers['cache-control']).toBe('no-store')
+})
+
+test.each([
+  ['0a1B_~.+/=:@-', true],
+  ['019ca8bb-b5c0-7a31-9b5e-3f1f6b3c2d10', true],
+  ['x'.repeat(128), true],
+  ['x'.repeat(129), false],
+  ['', false],
+  ['two words', false],
+  ['<script>', false],
+  ['a"b', false],
+  ['schlüssel', false],
+  ['a,b', false],
+])('the X-Request-Id "%s" is given back: %s', async (id, isSane) => {
+  for (const path of ['/projects/demo/modules', '/projects/demo/modules/%ff', '/nowhere']) {
+    const sent = (await api.call({ path, headers: { 'x-request-id': id } })).headers['x-request-id']
+    if (isSane) expect(sent).toBe(id)
+    else expect(sent).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
+  }
+})

@@ -1,0 +1,148 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createKey } from '../../src/cli/keys.ts'
+import { formatKey, generateKey, parseKey, SCOPES } from '../../src/keys.ts'
+import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/keys.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { EVENT, rowCounts } from './requests.ts'
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+const MODULES = '/projects/demo/modules'
+
+/** A new key of project demo, taken apart too. */
+async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}) {
+  const text = await createKey(api.db, 'demo', { name: '', scopes: SCOPES, expires_at: null, ...options })
+  const key = parseKey(text)
+  if (!key) throw new Error(`createKey made ${text}`)
+  return { text, ...key }
+}
+
+/** Every way in which a key is not one of project demo: what is sent, and to which path. */
+const REFUSALS: [string, () => Promise<{ key: string | null; path?: string; headers?: Record<string, string> }>][] = [
+  ['none', async () => ({ key: null })],
+  ['an empty one', async () => ({ key: '' })],
+  ['one in the query only', async () => ({ key: null, path: `${MODULES}?x-api-key=${api.key}` })],
+  ['one as a bearer token', async () => ({ key: null, headers: { authorization: `Bearer ${api.key}` } })],
+  ['one sent twice', async () => ({ key: `${api.key}, ${api.key}` })],
+  ['one with a space in it', async () => ({ key: `${api.key.slice(0, 20)} ${api.key.slice(20)}` })],
+  [
+    'one with its last character changed',
+    async () => ({ key: api.key.slice(0, -1) + (api.key.endsWith('0') ? '1' : '0') }),
+  ],
+  ['one with a character of its secret changed', async () => ({ key: mistyped(api.key, 30) })],
+  ['one with a character of its id changed', async () => ({ key: mistyped(api.key, 5) })],
+  ['one cut short', async () => ({ key: api.key.slice(0, -1) })],
+  ['one too long', async () => ({ key: `${api.key}0` })],
+  ['one in upper case', async () => ({ key: api.key.toUpperCase() })],
+  ['one in quotes', async () => ({ key: `"${api.key}"` })],
+  ['10,000 characters', async () => ({ key: 'ft_'.padEnd(10_000, 'a') })],
+  ['one not in ASCII', async () => ({ key: 'ft_schlüssel' })],
+  ['an SQL injection', async () => ({ key: "ft_' OR 1=1; --" })],
+  ['a well-formed one that nobody made', async () => ({ key: formatKey(generateKey()) })],
+  [
+    'a known id with another secret',
+    async () => ({ key: formatKey({ ...generateKey(), key_id: (await newKey()).key_id }) }),
+  ],
+  [
+    'one of another project',
+    async () => ({ key: await createKey(api.db, 'other', { name: '', scopes: SCOPES, expires_at: null }) }),
+  ],
+  ['one that has expired', async () => ({ key: (await newKey({ expires_at: '2026-01-01T00:00:00.000Z' })).text })],
+  ['one that expires now', async () => ({ key: (await newKey({ expires_at: new Date().toISOString() })).text })],
+  [
+    'one that was revoked',
+    async () => {
+      const { text, key_id } = await newKey()
+      await updateKeyRevoked(api.db, 'demo', key_id, new Date().toISOString())
+      return { key: text }
+    },
+  ],
+]
+
+function mistyped(key: string, at: number): string {
+  return key.slice(0, at) + (key[at] === 'a' ? 'b' : 'a') + key.slice(at + 1)
+}
+
+test.each(REFUSALS)('a key is refused: %s', async (_, request) => {
+  const answer = await api.call({ path: MODULES, ...(await request()) })
+  expect(answer.statusCode).toBe(401)
+  // One body, byte for byte, whatever the cause.
+  expect(answer.body).toBe(
+    '{"error":{"code":"unauthorized","message":"Access to the project with the given key is not authorized."},"projectId":"demo"}',
+  )
+  const { 'x-request-id': _id, date: _date, ...headers } = answer.headers
+  expect(headers).toEqual({
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(answer.body.length),
+    'cache-control': 'no-store',
+    'www-authenticate': 'ApiKey realm="flowtrail"',
+    'x-content-type-options': 'nosniff',
+    connection: 'keep-alive',
+  })
+})
+
+test('a project that does not exist is answered as one that is not the key’s', async () => {
+  const bodyFor = async (project: string) => (await api.call({ path: `/projects/${project}/modules` })).body
+  expect((await bodyFor('nowhere')).replace('nowhere', 'other')).toBe(await bodyFor('other'))
+})
+
+test('a key is trimmed of the white space that HTTP allows around a value', async () => {
+  const { text } = await newKey()
+  expect((await api.call({ path: MODULES, key: text, headers: { 'X-API-KEY': text } })).statusCode).toBe(200)
+})
+
+test('revoking and expiring take effect at once', async () => {
+  const [revoked, expired] = [await newKey(), await newKey()]
+  const statusWith = async (key: string) => (await api.call({ path: MODULES, key })).statusCode
+  expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([200, 200])
+  const now = new Date().toISOString()
+  await updateKeyRevoked(api.db, 'demo', revoked.key_id, now)
+  await updateKeyExpiry(api.db, 'demo', expired.key_id, now)
+  expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([401, 401])
+})
+
+test('a key opens only what its scopes name', async () => {
+  const [reader, writer, neither] = [
+    await newKey({ scopes: ['read'] }),
+    await newKey({ scopes: ['events:write'] }),
+    await newKey({ scopes: [] }),
+  ]
+  const before = await rowCounts(api.db)
+  const post = (key: string) => api.call({ method: 'POST', path: '/projects/demo/events', key, body: EVENT })
+  for (const key of [reader.text, neither.text]) {
+    const answer = await post(key)
+    expect(answer.statusCode).toBe(403)
+    expect(answer.json().error).toEqual({
+      code: 'insufficient_scope',
+      message: 'This key does not have the scope "events:write", which this operation needs.',
+    })
+  }
+  for (const key of [writer.text, neither.text]) {
+    const answer = await api.call({ path: MODULES, key })
+    expect(answer.statusCode).toBe(403)
+    expect(answer.json().error.message).toContain('"read"')
+  }
+  expect(await rowCounts(api.db)).toEqual(before)
+  expect((await post(writer.text)).statusCode).toBe(200)
+  expect((await api.call({ path: MODULES, key: reader.text })).statusCode).toBe(200)
+})
+
+test('the use of a key is noted, to the minute, and a refused one’s is not', async () => {
+  const key = await newKey()
+  const lastUse = async () =>
+    (
+      await api.db
+        .selectFrom('api_keys')
+        .select('last_used_at')
+        .where('key_id', '=', key.key_id)
+        .executeTakeFirstOrThrow()
+    ).last_used_at
+  await api.call({ path: MODULES, key: formatKey({ ...generateKey(), key_id: key.key_id }) })
+  expect(await lastUse()).toBeNull()
+  await api.call({ path: MODULES, key: key.text })
+  await expect.poll(lastUse).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:00\.000Z$/)
+})

@@ -1,0 +1,636 @@
+import { Readable } from 'node:stream'
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type ImportError, importRecords } from '../../src/transfer/import.ts'
+import { CUSTOM_EVENT } from '../../src/transfer/records.ts'
+import {
+  at,
+  BASE,
+  contact,
+  custom,
+  dump,
+  dumped,
+  entry,
+  group,
+  load,
+  module,
+  NOW,
+  openDatabase,
+  project,
+  toLines,
+  version,
+  view,
+} from './fixture.ts'
+
+let database: Awaited<ReturnType<typeof openDatabase>>
+let pool: pg.Pool
+beforeAll(async () => {
+  database = await openDatabase()
+  pool = database.pool
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+/** Runs in a project of its own: the records' project_id is replaced. */
+function inProject(project_id: string) {
+  const own = (lines: object[]) => lines.map((line) => ({ ...line, project_id }))
+  return {
+    load: (...lines: object[]) => load(pool, own(lines)),
+    fail: (...lines: object[]) => load(pool, own(lines)).then(unexpected, (error: ImportError) => error.message),
+    dump: () => dump(pool, project_id),
+    of: (type: string) => dumped(pool, type, project_id),
+  }
+}
+const unexpected = () => {
+  throw new Error('the import should have failed')
+}
+
+describe('a first import', () => {
+  test('adds every record, with the defaults of what is left out', async () => {
+    const { load, of } = inProject('first')
+    const summary = await load(...BASE, view('v1', 1, 0), contact('c2', [{ key: 'email', value: '"a"' }]))
+    const added = (count: number) => ({ read: count, added: count, updated: 0, unchanged: 0 })
+    expect(summary).toEqual({
+      lines: 8,
+      records: {
+        project: added(1),
+        group: added(1),
+        module: added(1),
+        module_version: added(1),
+        contact: added(2),
+        entry: added(1),
+        event: added(1),
+      },
+      duplicate_lines: 0,
+      identifiers_added: 1,
+    })
+    expect(await of('project')).toEqual([{ type: 'project', project_id: 'first', name: 'first' }])
+    expect(await of('group')).toMatchObject([{ name: 'g1' }])
+    expect(await of('module')).toMatchObject([{ created_at: NOW.toISOString() }])
+    expect(await of('entry')).toMatchObject([{ created_at: NOW.toISOString(), entry_data: '{}' }])
+  })
+
+  test('takes its own clock where it is given none', async () => {
+    const before = new Date().toISOString()
+    await importRecords(
+      pool,
+      Readable.from([toLines([project({ project_id: 'clock' }), contact()]).replaceAll('acme', 'clock')]),
+    )
+    const [stored] = await dumped(pool, 'contact', 'clock')
+    expect([before, stored?.created_at, new Date().toISOString()].sort()[1]).toBe(stored?.created_at)
+  })
+
+  test('takes text cut anywhere, types in any order, and several projects', async () => {
+    const lines = [
+      ...BASE.map((line) => ({ ...line, project_id: 'mixed-a' })),
+      ...BASE.map((line) => ({ ...line, project_id: 'mixed-b' })),
+      { ...view('v1', 1, 0), project_id: 'mixed-b' },
+      { ...contact('c2'), project_id: 'mixed-a' },
+      { ...view('v1', 1, 4), project_id: 'mixed-a' },
+    ]
+    const text = toLines(lines)
+    const summary = await importRecords(pool, Readable.from(text.match(/.{1,7}/gs) ?? []), { now: NOW })
+    expect(summary.lines).toBe(15)
+    expect(await dumped(pool, 'event', 'mixed-a')).toMatchObject([{ page_index: 4 }])
+    expect(await dumped(pool, 'event', 'mixed-b')).toMatchObject([{ page_index: 0 }])
+  })
+
+  test('of nothing does nothing', async () => {
+    expect(await load(pool, [])).toMatchObject({ lines: 0, duplicate_lines: 0 })
+  })
+
+  test('reports its progress', async () => {
+    const seen: string[] = []
+    const lines = BASE.map((line) => ({ ...line, project_id: 'progress' }))
+    await load(pool, lines, { now: NOW, onProgress: ({ phase, step }) => seen.push(step ?? phase) })
+    expect(new Set(seen)).toEqual(
+      new Set([
+        'reading',
+        'gathering',
+        'waiting for the projects',
+        'checking',
+        'projects',
+        'groups',
+        'modules',
+        'module_versions',
+        'contacts',
+        'entries',
+      ]),
+    )
+  })
+})
+
+describe('importing again', () => {
+  test('changes nothing, also events without id, and counts identical lines once', async () => {
+    const { load, dump } = inProject('again')
+    const lines = [...BASE, custom(undefined, 5), view('v1', 1, 0), custom(undefined, 5)]
+    expect(await load(...lines)).toMatchObject({
+      duplicate_lines: 1,
+      records: { event: { read: 3, added: 2, unchanged: 0 } },
+    })
+    const first = await dump()
+    expect(await load(...lines)).toMatchObject({
+      duplicate_lines: 1,
+      records: { project: { unchanged: 1 }, event: { read: 3, added: 0, updated: 0, unchanged: 2 } },
+    })
+    expect(await dump()).toBe(first)
+  })
+
+  test('keeps what is left out and takes what is given', async () => {
+    const { load, of } = inProject('optional')
+    await load(project({ name: 'Acme' }), group({ name: 'Growth' }), ...BASE.slice(2, 5))
+    await load(entry({ created_at: at(1), entry_data: '{"a":1}' }))
+    const summary = await load(project(), group({ name: 'Sales' }), entry({ updated_at: at(9) }), contact())
+    expect(summary.records).toMatchObject({
+      project: { updated: 0, unchanged: 1 },
+      group: { updated: 1 },
+      entry: { updated: 1 },
+      contact: { unchanged: 1 },
+    })
+    expect(await of('project')).toMatchObject([{ name: 'Acme' }])
+    expect(await of('group')).toMatchObject([{ name: 'Sales' }])
+    expect(await of('entry')).toMatchObject([{ created_at: at(1), updated_at: at(9), entry_data: '{"a":1}' }])
+  })
+
+  test('within a file, takes the last value given of each field', async () => {
+    const { load, of } = inProject('twice')
+    const summary = await load(...BASE, entry({ entry_data: '1', updated_at: at(5) }), entry({ updated_at: at(3) }))
+    expect(summary).toMatchObject({ duplicate_lines: 2, records: { entry: { read: 3, added: 1, updated: 0 } } })
+    expect(await of('entry')).toMatchObject([{ entry_data: '1', updated_at: at(3) }])
+  })
+
+  test('publishes a saved version, once', async () => {
+    const { load, fail, of } = inProject('publish')
+    await load(...BASE, version(2))
+    expect(await load(version(2, at(1)))).toMatchObject({ records: { module_version: { updated: 1 } } })
+    expect(await load(version(2))).toMatchObject({ records: { module_version: { updated: 0, unchanged: 1 } } })
+    expect(await of('module_version')).toMatchObject([
+      { version_number: 1 },
+      { version_number: 2, published_at: at(1) },
+    ])
+    expect(await fail(version(2, at(2)))).toMatch(/^line 1: \/published_at: .* a saved version cannot change$/)
+  })
+
+  test('only adds identifiers and keeps the first spelling', async () => {
+    const { load, of } = inProject('identifiers')
+    await load(project(), contact('c1', [{ key: 'n', value: '1.0' }]))
+    const summary = await load(
+      contact('c1', [
+        { key: 'n', value: '2' },
+        { key: 'n', value: '1' },
+        { key: 'n', value: '2e0' },
+      ]),
+    )
+    expect(summary.identifiers_added).toBe(1)
+    await load(contact('c1'))
+    expect(await of('contact')).toMatchObject([
+      {
+        identifiers: [
+          { key: 'n', value: '1.0' },
+          { key: 'n', value: '2' },
+        ],
+      },
+    ])
+  })
+
+  test('of two imports of one file at once loads it once', async () => {
+    const { load, dump } = inProject('at-once')
+    const lines = [...BASE, ...Array.from({ length: 300 }, (_, i) => view(`v${i}`, i, i % 7))]
+    const both = await Promise.all([load(...lines), load(...lines)])
+    expect(both.map(({ records }) => records.event.added).sort()).toEqual([0, 300])
+    expect(both.map(({ records }) => records.project.added).sort()).toEqual([0, 1])
+    expect((await dump()).trimEnd().split('\n')).toHaveLength(306)
+  })
+
+  test('waits for a writer that holds the project, and sees what it wrote', async () => {
+    const { load, fail } = inProject('locked')
+    await load(...BASE)
+    const writer = await pool.connect()
+    try {
+      await writer.query('BEGIN')
+      await writer.query("SELECT FROM projects WHERE project_id = 'locked' FOR NO KEY UPDATE")
+      const failing = fail(contact('c2', [{ key: 'email', value: '"a"' }]))
+      await untilBlocked()
+      await writer.query(`INSERT INTO contact_identifiers
+        VALUES ('locked', sha256(convert_to('email', 'UTF8') || '\\x00' || convert_to('sa', 'UTF8')), 'c1', 'email', '"a"')`)
+      await writer.query('COMMIT')
+      expect(await failing).toMatch(/^line 1: \/identifiers\/0: /)
+    } finally {
+      writer.release()
+    }
+  })
+})
+
+/** Resolves once a session of this database waits for a lock. */
+async function untilBlocked(): Promise<void> {
+  for (let blocked = false; !blocked; ) {
+    const { rowCount } = await pool.query(
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    )
+    blocked = rowCount === 1
+  }
+}
+
+describe('an event', () => {
+  const of = async (project_id: string) =>
+    new Map((await dumped(pool, 'event', project_id)).map((event) => [event.event_id, event]))
+
+  test('gets the version in effect, or keeps the one given', async () => {
+    const { load } = inProject('in-effect')
+    const versions = [
+      version(1, at(10)),
+      version(2, at(20)),
+      version(3, at(20)),
+      version(4),
+      version(5, at(15)),
+      version(6, at(10)),
+    ]
+    const events = [1, 10, 14, 15, 19, 20, 99].map((second) => custom(`at-${second}`, second))
+    await load(
+      ...BASE.slice(0, 3),
+      ...versions,
+      ...BASE.slice(4),
+      ...events,
+      custom('given', 99, { module_version_number: 4 }),
+    )
+    const stored = await of('in-effect')
+    expect([...stored].map(([id, event]) => [id, event.module_version_number])).toEqual([
+      ['at-1', 6],
+      ['at-10', 6],
+      ['at-14', 6],
+      ['at-15', 5],
+      ['at-19', 5],
+      ['at-20', 3],
+      ['at-99', 3],
+      ['given', 4],
+    ])
+  })
+
+  test('gets the furthest page of the views so far, on any line of the file or stored', async () => {
+    const { load } = inProject('furthest')
+    await load(...BASE, view('a', 10, 2, { total_pages: 7 }))
+    await load(
+      custom('z-before', 9),
+      custom('z-at', 10),
+      custom('z-late', 60),
+      view('d', 40, 1, { total_pages: 9 }),
+      view('c', 30, 5),
+      view('e', 50, 5, { page_id: 'other', total_pages: null }),
+      view('b', 20, 1),
+      custom('z-c', 30),
+      custom('z-given', 60, { max_page_id: null, max_page_key: null, max_page_index: null, total_pages: 3 }),
+    )
+    const stored = await of('furthest')
+    const pages = (id: string) => {
+      const event = stored.get(id)
+      return [event?.max_page_id, event?.max_page_key, event?.max_page_index, event?.total_pages]
+    }
+    expect(pages('z-before')).toEqual([null, null, null, null])
+    expect(pages('z-at')).toEqual(['p2', 'k2', 2, 7])
+    expect(pages('b')).toEqual(['p2', 'k2', 2, 7])
+    expect(pages('c')).toEqual(['p5', 'k5', 5, 7])
+    expect(pages('z-c')).toEqual(['p5', 'k5', 5, 7])
+    expect(pages('d')).toEqual(['p5', 'k5', 5, 9])
+    expect(pages('e')).toEqual(['p5', 'k5', 5, null])
+    expect(pages('z-late')).toEqual(['p5', 'k5', 5, null])
+    expect(pages('z-given')).toEqual([null, null, null, 3])
+  })
+
+  test('takes the views of its own entry only, and of the same time all, the first by id', async () => {
+    const { load } = inProject('own-entry')
+    await load(
+      ...BASE,
+      entry({ entry_id: 'e2' }),
+      view('other', 1, 9, { entry_id: 'e2', total_pages: 99 }),
+      custom('a', 1),
+      view('c', 1, 3, { page_id: 'second', total_pages: 5 }),
+      view('b', 1, 3, { page_id: 'first', total_pages: 4 }),
+    )
+    expect((await of('own-entry')).get('a')).toMatchObject({ max_page_id: 'first', total_pages: 5 })
+  })
+
+  test('stays as stored when views come later, and leaves the entry as it was', async () => {
+    const { load, of: recordsOf } = inProject('fixed')
+    const lines = [...BASE, custom('x', 10)]
+    await load(...lines)
+    await load(view('v', 5, 3))
+    await load(...lines)
+    expect((await of('fixed')).get('x')).toMatchObject({ max_page_id: null })
+    expect(await recordsOf('entry')).toMatchObject([{ updated_at: '2026-02-01T00:00:00.000Z' }])
+  })
+
+  test('is merged in chunks to the same end', { timeout: 120_000 }, async () => {
+    const { load, of: recordsOf } = inProject('chunks')
+    const entries = Array.from({ length: 40 }, (_, i) => entry({ entry_id: `e${i}` }))
+    const views = entries.flatMap(({ entry_id }) =>
+      Array.from({ length: 1500 }, (_, i) => view(`${entry_id}-${i}`, i, i % 1000, { entry_id })),
+    )
+    expect(await load(...BASE, ...entries, ...views)).toMatchObject({
+      duplicate_lines: 1,
+      records: { event: { read: 60_000, added: 60_000, unchanged: 0 } },
+    })
+    const events = await recordsOf('event')
+    expect(events).toHaveLength(60_000)
+    for (const event of events)
+      expect(event.max_page_index).toBe(Math.min(Number(String(event.event_id).split('-')[1]), 999))
+  })
+})
+
+describe('a bad line', () => {
+  test('in the middle leaves nothing behind', async () => {
+    const { fail, dump } = inProject('nothing')
+    const many = Array.from({ length: 5000 }, (_, i) => contact(`c${i}`, [{ key: 'n', value: `${i}` }]))
+    expect(await fail(project(), ...many, contact('bad', [{ key: 'n', value: 'x' }]), ...many)).toBe(
+      'line 5002: /identifiers/0/value: must be JSON text; as a JSON string this value is "x"',
+    )
+    await expect(dump()).rejects.toThrow('there is no project "nothing"')
+  })
+
+  test('is told by number, field and reason', async () => {
+    await expect(load(pool, [project(), '{}'])).rejects.toMatchObject({
+      name: 'ImportError',
+      line: 2,
+      field: '/type',
+      message: expect.stringMatching(/^line 2: \/type: must be one of /),
+    })
+  })
+
+  test('is not looked for behind an input that fails', async () => {
+    const failing = Readable.from(
+      (async function* () {
+        yield toLines([project({ project_id: 'cut-off' })])
+        throw new Error('the disk is gone')
+      })(),
+    )
+    await expect(importRecords(pool, failing)).rejects.toThrow('the disk is gone')
+    await expect(dump(pool, 'cut-off')).rejects.toThrow('there is no project')
+  })
+})
+
+test('a connection that dies fails the import, and the next one gets another', async () => {
+  const lines = BASE.map((line) => ({ ...line, project_id: 'dying' }))
+  const input = Readable.from(
+    (async function* () {
+      yield `${toLines(lines)}\n`
+      await pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'idle in transaction'`)
+      yield toLines(lines)
+    })(),
+  )
+  await expect(importRecords(pool, input)).rejects.toThrow(/terminat|not queryable/)
+  expect(await load(pool, lines)).toMatchObject({ records: { entry: { added: 1 } } })
+})
+
+describe('a conflict', () => {
+  const email = (value: string) => ({ key: 'email', value: JSON.stringify(value) })
+  const claim = (value: string) => ({ key: 'contact_id', value: JSON.stringify(value) })
+  const PUBLISHED = '2026-01-02T00:00:00.000Z'
+  const missing = (what: string) => `no such ${what} is stored or on an earlier line`
+
+  test.for<[string, stored: object[], lines: object[], line: number, field: string, reason: string]>([
+    ['group without project', [], [group()], 1, '/project_id', missing('project')],
+    ['project after its group', [], [group(), project()], 1, '/project_id', missing('project')],
+    ['module without group', [], [project(), module()], 2, '/group_id', missing('group')],
+    [
+      'module into a group that is not there',
+      BASE,
+      [module(), module({ group_id: 'g2' })],
+      2,
+      '/group_id',
+      missing('group'),
+    ],
+    ['version without module', [], [project(), version(1)], 2, '/module_id', missing('module')],
+    ['contact without project', [], [contact()], 1, '/project_id', missing('project')],
+    ['entry without module', BASE, [entry({ entry_id: 'e2', module_id: 'x' })], 1, '/module_id', missing('module')],
+    [
+      'entry before its contact',
+      BASE,
+      [entry({ entry_id: 'e2', contact_id: 'c2' }), contact('c2')],
+      1,
+      '/contact_id',
+      missing('contact'),
+    ],
+    [
+      'event before its entry',
+      BASE,
+      [view('v', 1, 1, { entry_id: 'e2' }), entry({ entry_id: 'e2' })],
+      1,
+      '/entry_id',
+      missing('entry'),
+    ],
+    [
+      'version that is not there',
+      BASE,
+      [view('v', 1, 1, { module_version_number: 2 })],
+      1,
+      '/module_version_number',
+      'no such version',
+    ],
+    [
+      'version of another module',
+      BASE,
+      [
+        module({ module_id: 'm2' }),
+        version(2, PUBLISHED, { module_id: 'm2' }),
+        view('v', 1, 1, { module_version_number: 2 }),
+      ],
+      3,
+      '/module_version_number',
+      'no such version',
+    ],
+    [
+      'version that comes later',
+      BASE,
+      [view('v', 1, 1, { module_version_number: 2 }), version(2)],
+      1,
+      '/module_version_number',
+      'no such version',
+    ],
+    [
+      'module without version',
+      BASE,
+      [project(), module({ module_id: 'm2' })],
+      2,
+      '/module_id',
+      'must have a published version',
+    ],
+    [
+      'module never published',
+      BASE,
+      [module({ module_id: 'm2' }), version(1, undefined, { module_id: 'm2' })],
+      1,
+      '/module_id',
+      'must have a published version',
+    ],
+    [
+      'other definition',
+      BASE,
+      [version(1, undefined, { json_string: '{} ' })],
+      1,
+      '/json_string',
+      'a saved version cannot change',
+    ],
+    [
+      'other definition in the file',
+      BASE,
+      [version(2), version(2, undefined, { json_string: '[]' })],
+      2,
+      '/json_string',
+      'a saved version cannot change',
+    ],
+    [
+      'other saved_at',
+      BASE,
+      [version(1, undefined, { saved_at: at(1) })],
+      1,
+      '/saved_at',
+      'a saved version cannot change',
+    ],
+    [
+      'other publication in the file',
+      BASE,
+      [version(2), version(2, at(1)), version(2, at(2))],
+      3,
+      '/published_at',
+      'a saved version cannot change',
+    ],
+    [
+      'other module of an entry',
+      BASE,
+      [module({ module_id: 'm2' }), version(1, PUBLISHED, { module_id: 'm2' }), entry({ module_id: 'm2' })],
+      3,
+      '/module_id',
+      'cannot change',
+    ],
+    [
+      'other contact of an entry',
+      BASE,
+      [contact('c2'), entry({ contact_id: 'c2' })],
+      2,
+      '/contact_id',
+      'cannot change',
+    ],
+    [
+      'stored identifier of another',
+      [project(), contact('c1', [email('a')])],
+      [contact('c2', [email('b'), email('a')])],
+      1,
+      '/identifiers/1',
+      'belongs to another contact',
+    ],
+    [
+      'identifier of another in the file',
+      [project()],
+      [contact('c1', [email('a')]), contact('c2', [email('a')])],
+      2,
+      '/identifiers/0',
+      'belongs to another contact',
+    ],
+    [
+      'id of a stored contact',
+      BASE,
+      [contact('c2', [claim('c1')])],
+      1,
+      '/identifiers/0/value',
+      'is the id of another contact',
+    ],
+    [
+      'id of a contact of the file',
+      BASE,
+      [contact('c3'), contact('c2', [email('a'), claim('c3')])],
+      2,
+      '/identifiers/1/value',
+      'is the id of another contact',
+    ],
+    [
+      'id that a stored contact claims',
+      [project(), contact('c1', [claim('c2')])],
+      [contact('c3'), contact('c2')],
+      2,
+      '/contact_id',
+      'of another contact',
+    ],
+    [
+      'id that a contact of the file claims',
+      BASE,
+      [contact('c2', [claim('c3')]), contact('c3')],
+      2,
+      '/contact_id',
+      'of another contact',
+    ],
+    [
+      'other content of a stored event',
+      [...BASE, view('v', 1, 1)],
+      [view('w', 1, 1), view('v', 1, 2)],
+      2,
+      '/page_id',
+      'an event cannot change',
+    ],
+    [
+      'other derived values of a stored event',
+      [...BASE, view('v', 1, 1, { total_pages: 3 })],
+      [view('v', 1, 1, { total_pages: null })],
+      1,
+      '/total_pages',
+      'an event cannot change',
+    ],
+    [
+      'stored event under another entry',
+      [...BASE, view('v', 1, 1)],
+      [entry({ entry_id: 'e2' }), view('v', 1, 1, { entry_id: 'e2' })],
+      2,
+      '/entry_id',
+      'an event cannot change',
+    ],
+    [
+      'other content in the file',
+      BASE,
+      [view('v', 1, 1), custom('x', 1), view('v', 2, 1)],
+      3,
+      '/timestamp',
+      'differs from an earlier line',
+    ],
+    [
+      'unknown here, left out there',
+      BASE,
+      [view('v', 1, 1), view('v', 1, 1, { total_pages: null })],
+      2,
+      '/total_pages',
+      'differs from an earlier line',
+    ],
+    [
+      'the first of several',
+      BASE,
+      [contact('c2'), view('v', 1, 1, { entry_id: 'x' }), version(1, at(1)), group({ project_id: 'x' })],
+      2,
+      '/entry_id',
+      missing('entry'),
+    ],
+  ])('is %s', async ([name, stored, lines, line, field, reason]) => {
+    const { load, fail, dump } = inProject(`conflict: ${name}`)
+    if (stored.length > 0) await load(...stored)
+    const before = await dump().catch(() => 'no project')
+    const message = await fail(...lines)
+    expect(message.startsWith(`line ${line}: ${field}: `), message).toBe(true)
+    expect(message).toContain(reason)
+    expect(await dump().catch(() => 'no project')).toBe(before)
+  })
+
+  test('is none where a contact says its own id, or one that is nobody’s', async () => {
+    const { load } = inProject('claims')
+    await load(
+      project(),
+      contact('c1', [claim('c1'), claim('nobody'), { key: 'contact_id', value: '7' }]),
+      contact('7'),
+    )
+    await load(contact('c1', [claim('nobody')]))
+  })
+
+  test('is none where an event is given as it was stored, in whole or in part', async () => {
+    const { load, of } = inProject('same-event')
+    await load(...BASE, view('v', 1, 1, { total_pages: 3 }), custom('x', 2))
+    const events = await of('event')
+    expect(events.map((event) => event.event_type)).toContain(CUSTOM_EVENT)
+    expect(await load(...events)).toMatchObject({ records: { event: { added: 0, unchanged: 2 } } })
+    expect(await load(view('v', 1, 1))).toMatchObject({ records: { event: { added: 0, unchanged: 1 } } })
+  })
+})
