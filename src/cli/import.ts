@@ -22,7 +22,7 @@ export const importCommand = () =>
         await onDatabase(config, async (_, url) => {
           const summary = await load(url, handle)
           if (summary.duplicate_lines > 0) {
-            process.stderr.write(`${summary.duplicate_lines} lines repeat an earlier line and counted once\n`)
+            process.stderr.write(`Lines that repeat an earlier one and count once: ${summary.duplicate_lines}\n`)
           }
           await printRows(rowsOf(summary), COLUMNS, json)
         })

@@ -96,7 +96,9 @@ export function keysCommand(): Command {
     )
   keys
     .command('rotate')
-    .description('replace a key: print a new one like it and let the old one expire')
+    .description(
+      'replace a key: print a new one that has its project, name, scopes and expiry, and let the old one expire',
+    )
     .argument('<key-id>', 'its id, the 12 characters after ft_', keyId)
     .addOption(
       new Option('--overlap <duration>', 'how long the old key stays valid, 0h to 30d')
@@ -107,6 +109,9 @@ export function keysCommand(): Command {
       onDatabase(readConfig(), async (db) => {
         const rotated = await db.transaction().execute(async (trx) => {
           const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
+          if (expires_at !== null && expires_at <= fromNow(0)) {
+            throw new CommandError(`The key ${id} expired at ${expires_at}; flowtrail keys create makes a new one`)
+          }
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)
           if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)

@@ -32,13 +32,18 @@ export function importProgress(total_bytes?: number): Progress<ImportProgress> {
   }
 }
 
-/** Where what is exported goes to the terminal too, it is progress enough. */
+/** Only for what takes a while, and not where the records themselves go to the terminal. */
 export function exportProgress(): Progress<ExportProgress> {
   if (!process.stderr.isTTY || process.stdout.isTTY) return SILENT
-  const line = new ProgressLine('writing')
+  const quietUntil_ms = Date.now() + 1000
+  let line: ProgressLine | undefined
   return {
-    update: ({ bytes, type }) => line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`),
-    stop: () => line.stop(),
+    update: ({ bytes, type }) => {
+      if (Date.now() < quietUntil_ms) return
+      line ??= new ProgressLine('writing')
+      line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
+    },
+    stop: () => line?.stop(),
   }
 }
 

@@ -1,14 +1,13 @@
+import { CUSTOM_EVENT, PAGE_VIEWED } from '../event.ts'
 import type { Identifier } from '../identifier.ts'
-import {
-  type ContactRecord,
-  CUSTOM_EVENT,
-  type EntryRecord,
-  type EventRecord,
-  type GroupRecord,
-  type ModuleRecord,
-  type ModuleVersionRecord,
-  PAGE_VIEW,
-  type ProjectRecord,
+import type {
+  ContactRecord,
+  EntryRecord,
+  EventRecord,
+  GroupRecord,
+  ModuleRecord,
+  ModuleVersionRecord,
+  ProjectRecord,
 } from '../transfer/records.ts'
 import { FIRST_NAMES, FLOWS, type Flow, GROUPS, HOUR_WEIGHTS, LAST_NAMES, type Page, PROJECT_NAME } from './content.ts'
 
@@ -277,7 +276,7 @@ function* eventRecords(project_id: string, i: number): Generator<DemoRecord> {
       yield { ...event, event_type: CUSTOM_EVENT, custom_event_name: step.name, custom_event_props: step.props }
     } else {
       const { page_id, page_key } = pages[step.page] as Page
-      const view = { event_type: PAGE_VIEW, view_type: 'flowpage', page_id, page_key }
+      const view = { event_type: PAGE_VIEWED, view_type: 'flowpage', page_id, page_key }
       yield { ...event, ...view, page_index: step.page, total_pages: pages.length }
     }
   }

@@ -1,15 +1,13 @@
 import { sql } from 'kysely'
 import type { Database } from '../../db/connection.ts'
 import type { components } from '../../generated/api.ts'
+import { PAGE_VIEWED } from '../event.ts'
 import type { Keyset } from '../page.ts'
 import { afterKey, sortOrder } from './keyset.ts'
 
 type PageView = components['schemas']['PageView']
 
 const WIRE_FORMAT = 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
-
-/** The event type of a page view. */
-export const PAGE_VIEWED = 'flowpage.viewed'
 
 export function findEntry(db: Database, projectId: string, entryId: string) {
   return db

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Database } from '../../db/connection.ts'
+import { PAGE_VIEWED } from '../event.ts'
 import type { Keyset } from '../page.ts'
-import { PAGE_VIEWED } from './entries.ts'
 import { afterKey, sortOrder } from './keyset.ts'
 
 /** Events of an entry by (timestamp, event_id), without the fields that all events of an entry share. */

@@ -1,7 +1,7 @@
 import type { components } from '../../generated/api.ts'
 import { type Detail, invalidRequest } from '../errors.ts'
+import { customEventPropsProblem } from '../event.ts'
 import { canonicalValue, identifierDigest } from '../identifier.ts'
-import { jsonDepth, quoted } from '../text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
@@ -23,10 +23,6 @@ export interface ParsedEvent {
   custom_event_props: string
   identifiers: ParsedIdentifier[]
 }
-
-const MAX_PROPS_bytes = 32 * 1024
-const MAX_PROPS_depth = 64
-const OBJECT_TEXT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
 
 /**
  * Checks what the document's schema cannot say (decisions, "Recording a custom event").
@@ -60,17 +56,4 @@ export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEven
   if (details.length > 0 || !timestamp.ok) throw invalidRequest(details)
   const { module_id, custom_event_name, custom_event_props } = input
   return { module_id, timestamp: timestamp.iso, custom_event_name, custom_event_props, identifiers }
-}
-
-/** What is wrong with a custom event's properties, or nothing: the text of a JSON object of bounded size and depth. */
-function customEventPropsProblem(text: string): string | undefined {
-  if (Buffer.byteLength(text) > MAX_PROPS_bytes) return `must be at most ${MAX_PROPS_bytes} bytes of UTF-8`
-  let props: unknown
-  try {
-    props = JSON.parse(text)
-  } catch {
-    return `${OBJECT_TEXT}; as a JSON string this value is ${quoted(text)}`
-  }
-  if (typeof props !== 'object' || props === null || Array.isArray(props)) return OBJECT_TEXT
-  return jsonDepth(props) > MAX_PROPS_depth ? `must be nested at most ${MAX_PROPS_depth} levels deep` : undefined
 }

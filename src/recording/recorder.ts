@@ -4,6 +4,7 @@ import type { Database } from '../../db/connection.ts'
 import { isRetryable } from '../../db/failures.ts'
 import type { components } from '../../generated/api.ts'
 import { idempotencyKeyReused, moduleDoesNotExist, serviceUnavailable } from '../errors.ts'
+import { CUSTOM_EVENT } from '../event.ts'
 import { findEntryInEffect, insertEntry } from '../queries/entries.ts'
 import { findFurthestPage, insertEvent } from '../queries/events.ts'
 import { findIdempotencyKey, insertIdempotencyKey } from '../queries/idempotency.ts'
@@ -21,7 +22,6 @@ export interface Recorded {
   replayed: boolean
 }
 
-const EVENT_TYPE = 'custom_event:triggered'
 const MAX_TRIES = 5
 
 /** How many events may wait for their turn, over all projects, before more are turned away. */
@@ -97,7 +97,7 @@ async function recordIn(
     entry_id,
     module_version_number: module.version_number,
     timestamp,
-    event_type: EVENT_TYPE,
+    event_type: CUSTOM_EVENT,
     custom_event_name,
     custom_event_props,
   }

@@ -6,9 +6,6 @@ import type pg from 'pg'
  */
 export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
   const client = await pool.connect()
-  // A connection that dies fails the statement that waits for it; unheard, its own event would end the process.
-  const unheard = () => {}
-  client.on('error', unheard)
   try {
     const result = await work(client)
     client.release()
@@ -16,7 +13,5 @@ export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient)
   } catch (error) {
     client.release(error as Error)
     throw error
-  } finally {
-    client.off('error', unheard)
   }
 }

@@ -1,4 +1,5 @@
-import { FIELDS, PAGE_VIEW } from './records.ts'
+import { PAGE_VIEWED } from '../event.ts'
+import { FIELDS } from './records.ts'
 import { on } from './shapes.ts'
 import { stagedTable } from './stage.ts'
 
@@ -36,10 +37,10 @@ export const INSERT_EVENTS = `
     SELECT v.* FROM (SELECT DISTINCT project_id, entry_id FROM staged) s
     CROSS JOIN LATERAL (
       SELECT NULL::bigint AS line, e.*, true AS max_page_given, true AS total_pages_given FROM events e
-      WHERE ${on('e', 's', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEW}' OFFSET 0
+      WHERE ${on('e', 's', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' OFFSET 0
     ) v
   ), placed AS (
-    SELECT *, event_type = '${PAGE_VIEW}' AS is_view,
+    SELECT *, event_type = '${PAGE_VIEWED}' AS is_view,
       row_number() OVER (PARTITION BY project_id, entry_id ORDER BY "timestamp", event_id) AS place
     FROM known
   ), reached AS (

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
+import { CUSTOM_EVENT, customEventPropsProblem, PAGE_VIEWED } from '../event.ts'
 import { canonicalValue, type Identifier, keyProblem } from '../identifier.ts'
-import { codePoints, hasControlCharacter, idProblem, isStorable, jsonDepth, quoted } from '../text.ts'
+import { codePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
 
 export interface ProjectRecord {
@@ -98,13 +99,8 @@ export type RecordType = ImportRecord['type']
 /** A line as read, or what is wrong with it: a JSON pointer into the record (empty for the whole line) and a reason. */
 export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; field: string; reason: string }
 
-export const PAGE_VIEW = 'flowpage.viewed'
-export const CUSTOM_EVENT = 'custom_event:triggered'
-
 const MAX_INTEGER = 2_147_483_647
 const MAX_NAME_code_points = 200
-const MAX_PROPS_bytes = 32 * 1024
-const MAX_PROPS_depth = 64
 
 /** What the reading functions throw and {@link parseLine} gives back. */
 class Problem extends Error {
@@ -180,12 +176,8 @@ const json: Read<string> = (value, pointer, limits) => {
 
 const props: Read<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  if (Buffer.byteLength(read) > MAX_PROPS_bytes) {
-    throw new Problem(pointer, `must be at most ${MAX_PROPS_bytes} bytes of UTF-8`)
-  }
-  const object = parseJson(read, pointer)
-  if (!isObject(object)) throw new Problem(pointer, 'must be the text of a JSON object')
-  if (jsonDepth(object) > MAX_PROPS_depth) throw new Problem(pointer, `must nest at most ${MAX_PROPS_depth} deep`)
+  const problem = customEventPropsProblem(read)
+  if (problem) throw new Problem(pointer, problem)
   return read
 }
 
@@ -353,7 +345,9 @@ function readRecord(line: string, limits: Limits): ImportRecord {
   try {
     object = JSON.parse(line)
   } catch (error) {
-    throw new Problem('', `must be one JSON object: ${printable((error as Error).message)}`)
+    // To the parser each line is the first.
+    const fault = (error as Error).message.replace(/ \(line 1 column \d+\)$/, '')
+    throw new Problem('', `must be one JSON object: ${printable(fault)}`)
   }
   if (!isObject(object)) throw new Problem('', 'must be one JSON object')
   const fields = typeof object.type === 'string' ? FIELD_LISTS.get(object.type) : undefined
@@ -388,7 +382,7 @@ function readRecord(line: string, limits: Limits): ImportRecord {
 function completeEvent(event: EventRecord): EventRecord {
   const needs: (keyof EventRecord)[] = []
   const refuses: (keyof EventRecord)[] = []
-  if (event.event_type === PAGE_VIEW) {
+  if (event.event_type === PAGE_VIEWED) {
     needs.push('view_type', 'page_id', 'page_key', 'page_index')
     refuses.push('custom_event_name', 'custom_event_props')
   }

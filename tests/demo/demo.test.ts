@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { DEMO, type DemoRecord, demoRecords } from '../../src/demo/project.ts'
-import { parseLine } from '../../src/transfer/records.ts'
+import { limitsAt, parseLine } from '../../src/transfer/records.ts'
 
 type Of<T extends DemoRecord['type']> = Extract<DemoRecord, { type: T }>
 
@@ -52,7 +52,7 @@ describe('the records', () => {
 
   it('are read by an import as they are', () => {
     for (const record of take(400)) {
-      expect(parseLine(JSON.stringify(record), new Date('2026-07-01'))).toMatchObject({ ok: true, record })
+      expect(parseLine(JSON.stringify(record), limitsAt(new Date('2026-07-01')))).toMatchObject({ ok: true, record })
     }
   })
 

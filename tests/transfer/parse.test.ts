@@ -158,7 +158,12 @@ describe('parseLine refuses', () => {
     ['a long event name', { ...CUSTOM, custom_event_name: 'x'.repeat(201) }, '/custom_event_name', '1 to 200'],
     ['a control character in an event name', { ...CUSTOM, custom_event_name: 'a\tb' }, '/custom_event_name', 'control'],
     ['properties in an array', { ...CUSTOM, custom_event_props: '[]' }, '/custom_event_props', 'a JSON object'],
-    ['properties that are no JSON', { ...CUSTOM, custom_event_props: '{a:1}' }, '/custom_event_props', 'JSON text'],
+    [
+      'properties that are no JSON',
+      { ...CUSTOM, custom_event_props: '{a:1}' },
+      '/custom_event_props',
+      'text of a JSON object',
+    ],
     [
       'properties over 32 KiB',
       { ...CUSTOM, custom_event_props: `{"a":"${'é'.repeat(16 * 1024)}"}` },
@@ -169,7 +174,7 @@ describe('parseLine refuses', () => {
       'properties 65 deep',
       { ...CUSTOM, custom_event_props: `{"a":${'['.repeat(64)}${']'.repeat(64)}}` },
       '/custom_event_props',
-      '64 deep',
+      '64 levels deep',
     ],
     ['part of a furthest page', { ...VIEW, max_page_id: 'p1' }, '/max_page_id', 'all three'],
     [
