@@ -1,8 +1,11 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
 export default defineConfig({
   test: {
     globalSetup: ['tests/support/global-setup.ts'],
+    // Files wait for PostgreSQL and for processes more than they compute, so there is one worker more than cores.
+    maxWorkers: availableParallelism() + 1,
     // A test that hangs should say so; what a test waits for is always an event.
     testTimeout: 60_000,
     hookTimeout: 120_000,

@@ -1,5 +1,4 @@
 import { once } from 'node:events'
-import path from 'node:path'
 import type { FastifyInstance } from 'fastify'
 import { connect, type Database } from '../db/connection.ts'
 import { buildApp } from './app.ts'
@@ -12,16 +11,13 @@ const STATEMENT_TIMEOUT_ms = 10_000
 /** How long a stopping server waits for requests under way. */
 const DRAIN_DEADLINE_ms = 25_000
 
-/** Where the demo command keeps its key. */
-export const demoKeyFile = (config: Config): string => path.join(config.dataDir, 'demo-key')
-
 export interface ServeOptions {
   /** Runs when the database is ready and before the first request is taken. */
   prepare?: (db: Database, url: string) => Promise<void>
   /** Told the address when requests are taken. */
   onListening?: (address: string) => void
-  /** Whether the docs tell where the demo project's key is. */
-  demo?: boolean
+  /** Where the docs say that the demo project's key is. */
+  demoKeyFile?: string
 }
 
 /**
@@ -69,18 +65,12 @@ async function start(
     db,
     writeDb,
     logger: { level: config.logLevel },
-    demoKeyFile: options.demo ? shortPath(demoKeyFile(config)) : undefined,
+    demoKeyFile: options.demoKeyFile,
   })
   undo.push(() => app.close())
   const address = await listen(app, config)
   options.onListening?.(address + config.basePath)
   return app
-}
-
-/** A path as one would type it here: relative when it is below the working directory. */
-function shortPath(file: string): string {
-  const relative = path.relative(process.cwd(), file)
-  return relative.startsWith('..') ? file : relative
 }
 
 async function listen(app: FastifyInstance, { host, port }: Config): Promise<string> {

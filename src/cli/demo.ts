@@ -5,7 +5,6 @@ import { createPool, type Database } from '../../db/connection.ts'
 import { type Config, readConfig } from '../config.ts'
 import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { parseKey, SCOPES, secretMatches } from '../keys.ts'
-import { demoKeyFile } from '../main.ts'
 import { findKey } from '../queries/keys.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, resourceId } from './arguments.ts'
@@ -30,7 +29,10 @@ async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
   for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
 }
 
-/** The demo project's key out of DATA_DIR/demo-key while it is valid, else a new one, kept there for its owner alone. */
+/** Where the key of the demo project is kept. */
+export const demoKeyFile = (config: Config): string => path.join(config.dataDir, 'demo-key')
+
+/** The demo project's key out of its file while it is valid, else a new one, kept there for its owner alone. */
 export async function demoKey(config: Config, db: Database, projectId: string): Promise<string> {
   const file = demoKeyFile(config)
   const kept = await readFile(file, 'utf8').then(

@@ -1,9 +1,9 @@
+import path from 'node:path'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { DEMO } from '../demo/project.ts'
-import { serve } from '../main.ts'
 import { projectExists } from '../queries/projects.ts'
-import { demoKey, loadDemo } from './demo.ts'
+import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
 export const serveCommand = () =>
   new Command('serve')
@@ -11,9 +11,11 @@ export const serveCommand = () =>
     .option('--demo', 'load the demo project the first time, and print a key and a call to try')
     .action(async ({ demo }: { demo?: boolean }) => {
       const config = readConfig()
+      // Only here, since all that a server needs takes the other commands as long again to start.
+      const { serve } = await import('../main.ts')
       let key = ''
       await serve(config, {
-        demo,
+        ...(demo && { demoKeyFile: shortPath(demoKeyFile(config)) }),
         prepare: async (db, url) => {
           if (!demo) return
           if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {})
@@ -22,6 +24,12 @@ export const serveCommand = () =>
         onListening: (address) => process.stdout.write(demo ? demoWelcome(address, key) : welcome(address)),
       })
     })
+
+/** A path as one would type it here: relative when it is below the working directory. */
+function shortPath(file: string): string {
+  const relative = path.relative(process.cwd(), file)
+  return relative.startsWith('..') ? file : relative
+}
 
 const welcome = (address: string) => `Flowtrail is at ${address} and its docs at ${address}/docs\n`
 

@@ -1,0 +1,47 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createPool } from '../../db/connection.ts'
+import { importRecords } from '../../src/transfer/import.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { type Flowtrail, flowtrailWith, printed } from './run.ts'
+
+let database: TestDatabase
+let flowtrail: Flowtrail
+beforeAll(async () => {
+  database = await createTestDatabase()
+  flowtrail = flowtrailWith({ DATABASE_URL: database.url })
+})
+afterAll(() => database.drop())
+
+test('projects are created once, and listed as a table or as JSON', async () => {
+  expect(await printed(flowtrail('projects', 'list'))).toBe('project_id  name')
+  expect(await printed(flowtrail('projects', 'list', '--json'))).toBe('[]')
+
+  expect(await printed(flowtrail('projects', 'create', 'acme', '--name', 'Acme & Söhne'))).toBe('')
+  expect(await printed(flowtrail('projects', 'create', 'a/b c'))).toBe('')
+  expect(await flowtrail('projects', 'create', 'acme', '--name', 'Another')).toEqual({
+    status: 1,
+    stdout: '',
+    stderr: 'flowtrail: There is a project acme already\n',
+  })
+
+  expect(await printed(flowtrail('projects', 'list'))).toBe(
+    ['project_id  name', 'a/b c       a/b c', 'acme        Acme & Söhne'].join('\n'),
+  )
+  expect(JSON.parse(await printed(flowtrail('projects', 'list', '--json')))).toEqual([
+    { project_id: 'a/b c', name: 'a/b c' },
+    { project_id: 'acme', name: 'Acme & Söhne' },
+  ])
+})
+
+test('a name of several lines, which an import can bring, stays on one', async () => {
+  const pool = createPool(database.url, { max: 1 })
+  const record = { type: 'project', project_id: 'lines', name: 'two\n\tlines\u001b[2J' }
+  await importRecords(
+    pool,
+    (async function* () {
+      yield JSON.stringify(record)
+    })(),
+  )
+  await pool.end()
+  expect(await printed(flowtrail('projects', 'list'))).toContain('\nlines       two lines [2J')
+})

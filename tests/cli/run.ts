@@ -1,0 +1,74 @@
+import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { runFlowtrail } from '../support/service.ts'
+
+export const ROOT = path.join(import.meta.dirname, '../..')
+
+/** How a process ended. */
+export interface Outcome {
+  /** The exit status, or the signal that ended it. */
+  status: number | NodeJS.Signals
+  stdout: string
+  stderr: string
+}
+
+export type Flowtrail = (...args: string[]) => Promise<Outcome>
+
+/** The command line with these settings and none of ours. */
+export function flowtrailWith(settings: Record<string, string>): Flowtrail {
+  return async (...args) => {
+    const process = runFlowtrail(args, settings)
+    const status = await process.exit
+    return { status, stdout: process.stdout(), stderr: process.stderr() }
+  }
+}
+
+/** What a command prints that succeeds and says nothing else. @throws Error for any other end */
+export async function printed(outcome: Promise<Outcome>): Promise<string> {
+  const { status, stdout, stderr } = await outcome
+  if (status !== 0 || stderr !== '') throw new Error(`status ${status}: ${stderr}`)
+  return stdout.trimEnd()
+}
+
+/** Runs a line as the operator types it into a shell, from the checkout; `node` is the Node of this process. */
+export async function shell(line: string, settings: Record<string, string> = {}): Promise<Outcome> {
+  const child = startShell(line, settings)
+  child.stdin.end()
+  const [stdout, stderr, [code, signal]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ])
+  return { status: code ?? signal, stdout, stderr }
+}
+
+export function startShell(
+  line: string,
+  settings: Record<string, string>,
+): ChildProcessByStdio<Writable, Readable, Readable> {
+  const { PATH, TMPDIR, HOME } = process.env
+  const env = {
+    PATH: `${path.dirname(process.execPath)}${path.delimiter}${PATH}`,
+    ...(TMPDIR && { TMPDIR }),
+    ...(HOME && { HOME }),
+    ...settings,
+  }
+  return spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })
+}
+
+/** A directory of a test's own, for `await using`. */
+export async function temporaryDirectory() {
+  const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
+  return { path: directory, [Symbol.asyncDispose]: () => rm(directory, { recursive: true }) }
+}
+
+/** Whether the embedded PostgreSQL of a DATA_DIR runs and takes connections. It removes its pid file when it stops. */
+export async function postgresRuns(dataDir: string): Promise<boolean> {
+  const pidFile = await readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8').catch(() => '')
+  return pidFile.includes('ready')
+}

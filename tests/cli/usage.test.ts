@@ -1,0 +1,150 @@
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { flowtrailWith, ROOT, shell, temporaryDirectory } from './run.ts'
+
+let database: TestDatabase
+beforeAll(async () => {
+  database = await createTestDatabase()
+})
+afterAll(() => database.drop())
+
+const NOWHERE = 'postgres://flowtrail@127.0.0.1:1/flowtrail'
+// Nothing here may start a database of its own.
+const flowtrail = flowtrailWith({ DATABASE_URL: NOWHERE })
+
+const COMMANDS = [
+  'serve',
+  'migrate',
+  'demo',
+  'projects',
+  'projects create',
+  'projects list',
+  'keys',
+  'keys create',
+  'keys list',
+  'keys revoke',
+  'keys rotate',
+  'import',
+  'export',
+]
+
+describe('help', () => {
+  test('lists every command and where settings come from', async () => {
+    const { status, stdout, stderr } = await flowtrail('--help')
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    expect(stdout).toMatch(/^Usage: flowtrail /)
+    for (const command of COMMANDS) expect(stdout).toMatch(new RegExp(`^ {2}${command.split(' ')[0]} `, 'm'))
+    expect(stdout).toContain('DATABASE_URL')
+    expect(await flowtrail('help')).toEqual({ status, stdout, stderr })
+  })
+
+  test.each(COMMANDS)('of %s shows its usage within 80 columns', async (command) => {
+    const { status, stdout, stderr } = await flowtrail(...command.split(' '), '--help')
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    expect(stdout).toMatch(new RegExp(`^Usage: flowtrail ${command} `))
+    expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(80)
+  })
+
+  test.each([[[]], [['projects']], [['keys']]])('is shown on stderr where a command is missing: %j', async (args) => {
+    const { status, stdout, stderr } = await flowtrail(...args)
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' })
+    expect(stderr).toBe((await flowtrail(...args, '--help')).stdout)
+  })
+})
+
+test('--version is that of the package, however the command is called', async () => {
+  const { version } = JSON.parse(await readFile(path.join(ROOT, 'package.json'), 'utf8')) as { version: string }
+  await using directory = await temporaryDirectory()
+  const installed = `${directory.path}/flowtrail`
+  for (const call of [
+    'node src/cli/main.ts --version',
+    'bin/flowtrail -V',
+    'npm run -s flowtrail -- --version',
+    `ln -s "$PWD/bin/flowtrail" ${installed} && cd / && ${installed} --version`,
+  ]) {
+    expect(await shell(call), call).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
+  }
+})
+
+describe('wrong usage is one line that points to the help, with status 2', () => {
+  test.each([
+    ['serv', "unknown command 'serv' (Did you mean serve?)", ''],
+    ['--nope', "unknown option '--nope'", ''],
+    ['serve now', "too many arguments for 'serve'. Expected 0 arguments but got 1: now", 'serve'],
+    ['migrate --json=yes', "unknown option '--json=yes'", 'migrate'],
+    ['projects drop', "unknown command 'drop'", 'projects'],
+    ['projects create', "missing required argument 'id'", 'projects create'],
+    ['projects create ..', 'It must not be "." or ".."', 'projects create'],
+    [`projects create ${'a'.repeat(129)}`, 'It must be 1 to 128 characters long', 'projects create'],
+    ['keys create', "required option '--project <id>' not specified", 'keys create'],
+    ['keys create --project', "option '--project <id>' argument missing", 'keys create'],
+    ['keys create --project a --scope write', 'Known scopes are read and events:write', 'keys create'],
+    ['keys create --project a --scope read --scope all', 'Known scopes are read and events:write', 'keys create'],
+    ['keys create --project a --expires 1y', 'from 1s to 36500d', 'keys create'],
+    ['keys create --project a --expires 0d', 'from 1s to 36500d', 'keys create'],
+    ['keys create --project a --expires 36501d', 'from 1s to 36500d', 'keys create'],
+    ['keys revoke', "missing required argument 'key-id'", 'keys revoke'],
+    ['keys revoke short', 'Write the 12 letters and digits after ft_', 'keys revoke'],
+    ['keys rotate abcdefghijkl --overlap 31d', 'from 0h to 30d', 'keys rotate'],
+    ['keys rotate abcdefghijkl --overlap 721h', 'from 0h to 30d', 'keys rotate'],
+    ['keys rotate abcdefghijkl --overlap 24', 'from 0h to 30d', 'keys rotate'],
+    ['demo --entries 0', 'Write a whole number from 1 to 999999999', 'demo'],
+    ['demo --entries 1e3', 'Write a whole number from 1 to 999999999', 'demo'],
+    ['import', "missing required argument 'file'", 'import'],
+    ['import a b', "too many arguments for 'import'", 'import'],
+    ['export', "required option '--project <id>' not specified", 'export'],
+  ])('%s', async (line, problem, command) => {
+    const { status, stdout, stderr } = await flowtrail(...line.split(' '))
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' })
+    expect(stderr).toMatch(/^flowtrail: [^\n]+\n$/)
+    expect(stderr).toContain(problem)
+    expect(stderr).toMatch(new RegExp(`[^.]\\. See flowtrail ${command && `${command} `}--help\n$`))
+  })
+})
+
+describe('a failure is one line, with status 1', () => {
+  test.each(['serve', 'migrate', 'projects list', 'keys list', 'demo', 'export --project a', 'import -'])(
+    '%s, when there is no database',
+    async (line) => {
+      expect(await flowtrail(...line.split(' '))).toEqual({
+        status: 1,
+        stdout: '',
+        stderr: 'flowtrail: The database cannot be reached: connect ECONNREFUSED 127.0.0.1:1\n',
+      })
+    },
+  )
+
+  test('names every setting that is wrong', async () => {
+    const wrong = {
+      HOST: 'not a host',
+      PORT: '99999',
+      DATABASE_URL: 'mysql://root@localhost/flowtrail',
+      LOG_LEVEL: 'loud',
+      BASE_PATH: 'flowtrail/',
+      CORS_ORIGINS: 'example.com',
+      RATE_LIMIT_PER_MINUTE: '0',
+      TRUST_PROXY: 'maybe',
+    }
+    for (const command of ['serve', 'keys list']) {
+      const { status, stdout, stderr } = await flowtrailWith(wrong)(...command.split(' '))
+      expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
+      expect(stderr).toMatch(/^flowtrail: The settings are not right: [^\n]+\n$/)
+      for (const name of Object.keys(wrong)) expect(stderr).toContain(`${name}: `)
+    }
+  })
+
+  test.runIf(process.platform === 'linux')('when the disk is full', async () => {
+    expect(await shell('node src/cli/main.ts projects list > /dev/full', { DATABASE_URL: database.url })).toEqual({
+      status: 1,
+      stdout: '',
+      stderr: 'flowtrail: ENOSPC: no space left on device, write\n',
+    })
+  })
+})
+
+test('a reader that has had enough is no failure', async () => {
+  const line = '{ node src/cli/main.ts keys list; echo "status $?" >&2; } | true'
+  expect(await shell(line, { DATABASE_URL: database.url })).toEqual({ status: 0, stdout: '', stderr: 'status 0\n' })
+})
