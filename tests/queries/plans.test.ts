@@ -1,0 +1,120 @@
+import pg from 'pg'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { loadDemo } from '../../src/cli/demo.ts'
+import { DEMO } from '../../src/demo/project.ts'
+import type { OperationId } from '../../src/http/operations.ts'
+import { type Call, createTestApp, type TestApp } from '../support/app.ts'
+import { operations } from '../support/contract.ts'
+
+/** A node of PostgreSQL's plan, as EXPLAIN (FORMAT JSON, ANALYZE) gives it. */
+interface PlanNode {
+  'Node Type': string
+  'Relation Name'?: string
+  'Actual Rows': number
+  'Actual Loops': number
+  'Rows Removed by Filter'?: number
+  'Rows Removed by Index Recheck'?: number
+  Plans?: PlanNode[]
+}
+
+/** Another project with so many modules that PostgreSQL has a reason to go by index there too. */
+const CROWD = `
+  INSERT INTO projects VALUES ('crowd', 'crowd');
+  INSERT INTO groups VALUES ('crowd', 'g', 'g');
+  INSERT INTO modules SELECT 'crowd', 'm' || i, 'g', 'm', now() FROM generate_series(1, 3000) i;
+  INSERT INTO module_versions SELECT 'crowd', 'm' || i, v, now(), now(), '{}'
+    FROM generate_series(1, 3000) i, generate_series(1, 3) v;
+  ANALYZE`
+
+interface Statement {
+  text: string
+  values: unknown[]
+}
+
+let api: TestApp
+let client: pg.Client
+
+beforeAll(async () => {
+  api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 3_000 }) })
+  client = new pg.Client(api.databaseUrl)
+  await client.connect()
+  await client.query(CROWD)
+})
+afterAll(async () => {
+  await client.end()
+  await api.close()
+})
+
+const ENTRY = `/projects/demo/entries/${DEMO.entryId}`
+const MODULE = `/projects/demo/modules/${DEMO.moduleId}`
+
+/** Most rows that all statements of one request may read, out of some 30,000 events and 3,000 entries. */
+const CALLS: Record<OperationId, { call: Call; most: number }> = {
+  listModules: { call: { path: '/projects/demo/modules' }, most: 10 },
+  getModule: { call: { path: MODULE }, most: 5 },
+  listModuleVersions: { call: { path: `${MODULE}/versions` }, most: 20 },
+  getModuleVersion: { call: { path: `${MODULE}/versions/${DEMO.versionNumber}` }, most: 5 },
+  getEntry: { call: { path: ENTRY }, most: 5 },
+  listEntryEvents: { call: { path: `${ENTRY}/events?limit=5` }, most: 12 },
+  listEntryPageViews: { call: { path: '/projects/demo/entries-page-views?limit=10' }, most: 200 },
+  recordCustomEvent: {
+    call: {
+      method: 'POST',
+      path: '/projects/demo/events',
+      headers: { 'idempotency-key': 'plans' },
+      body: {
+        module_id: DEMO.moduleId,
+        timestamp: '2026-03-02T00:00:00Z',
+        custom_event_name: 'planned',
+        identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }],
+      },
+    },
+    most: 60,
+  },
+}
+
+/** What a request asks the database, heard on the driver. */
+async function statementsOf(call: Call): Promise<Statement[]> {
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  const answer = await api.call(call)
+  const statements = query.mock.calls.map(([text, values]) => ({ text, values: values ?? [] }) as unknown as Statement)
+  query.mockRestore()
+  expect(answer.statusCode).toBe(200)
+  return statements.filter(({ text }) => typeof text === 'string' && /^\s*(with|select)\b/i.test(text))
+}
+
+async function scansOf({ text, values }: Statement): Promise<PlanNode[]> {
+  const { rows } = await client.query(`EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, values)
+  const nodes = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(nodes)]
+  return nodes(rows[0]['QUERY PLAN'][0].Plan).filter((node) => node['Relation Name'] !== undefined)
+}
+
+const LARGE = ['modules', 'module_versions', 'entries', 'events', 'contacts', 'contact_identifiers']
+
+/** What the statements of a request read, one after another on the one connection. */
+async function allScansOf(call: Call): Promise<PlanNode[]> {
+  const scans: PlanNode[] = []
+  for (const statement of await statementsOf(call)) scans.push(...(await scansOf(statement)))
+  return scans
+}
+
+const rowsRead = (node: PlanNode) =>
+  node['Actual Loops'] *
+  (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0))
+
+test.each(Object.keys(operations) as OperationId[])('%s reads by index and no more rows than it needs', async (id) => {
+  const { call, most } = CALLS[id]
+  const scans = await allScansOf(call)
+  expect(scans.length).toBeGreaterThan(1)
+  const sequential = scans.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => node['Relation Name'])
+  expect(sequential.filter((table) => LARGE.includes(table ?? ''))).toEqual([])
+  expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(most)
+})
+
+test('a page in the middle of a long list reads no more rows than the first', async () => {
+  const window = 'updated_after=2026-02-01T00:00:00Z&updated_before=2026-06-01T00:00:00Z'
+  const first = await api.call({ path: `/projects/demo/entries-page-views?limit=500&${window}` })
+  const path = `/projects/demo/entries-page-views?limit=10&${window}&cursor=${first.headers['next-cursor']}`
+  const scans = await allScansOf({ path })
+  expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(200)
+})
