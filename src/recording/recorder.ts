@@ -24,8 +24,12 @@ export interface Recorded {
 
 const MAX_TRIES = 5
 
-/** How many events may wait for their turn, over all projects, before more are turned away. */
-const MAX_WAITING = 2_000
+export interface RecorderLimits {
+  /** How many events may be under way or wait for their turn, over all projects, before more are turned away. */
+  maxWaiting?: number
+  /** How long an event may wait for its turn, in milliseconds; its caller has given up by then, or tries elsewhere. */
+  maxWait_ms?: number
+}
 
 /**
  * Records custom events. Each is one transaction that holds its project's row, so the outcome is always that of the
@@ -33,11 +37,14 @@ const MAX_WAITING = 2_000
  */
 export class Recorder {
   readonly #db: Database
-  readonly #queue = new SerialQueue(MAX_WAITING)
+  readonly #queue: SerialQueue
+  readonly #maxWait_ms: number
 
   /** @param db connections of the recorder's own, so that waiting writers never keep readers from theirs */
-  constructor(db: Database) {
+  constructor(db: Database, { maxWaiting = 2_000, maxWait_ms = 10_000 }: RecorderLimits = {}) {
     this.#db = db
+    this.#queue = new SerialQueue(maxWaiting)
+    this.#maxWait_ms = maxWait_ms
   }
 
   /**
@@ -45,10 +52,15 @@ export class Recorder {
    * resolves to the stored answer.
    *
    * @throws ApiError module_does_not_exist, identifier_conflict, idempotency_key_reused; service_unavailable when too
-   * many wait or the transaction lost against others too often
+   * many wait or this one waited too long. What the database answers to a transaction that lost against others too
+   * often
    */
-  record(projectId: string, event: ParsedEvent, idempotencyKey?: string): Promise<Recorded> {
-    const turn = this.#queue.run(projectId, () => this.#commit(projectId, event, idempotencyKey))
+  async record(projectId: string, event: ParsedEvent, idempotencyKey?: string): Promise<Recorded> {
+    const latest = performance.now() + this.#maxWait_ms
+    const turn = this.#queue.run(projectId, async () => {
+      if (performance.now() > latest) throw serviceUnavailable()
+      return this.#commit(projectId, event, idempotencyKey)
+    })
     if (!turn) throw serviceUnavailable()
     return turn
   }

@@ -10,6 +10,8 @@ export interface DatabaseProxy {
   reach: (databaseUrl: string) => string
   /** Breaks every connection, and takes no new one until restored. */
   cut: () => void
+  /** Lets nothing through, but leaves every connection open, as when the network between swallows all. */
+  freeze: () => void
   restore: () => void
   close: () => Promise<void>
 }
@@ -26,10 +28,11 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-proxy-'))
   const open = new Set<net.Socket>()
   let server: net.Server | undefined
+  let frozen = false
 
   function connect(from: net.Socket, to: net.Socket): void {
     open.add(from)
-    from.pipe(to)
+    if (!frozen) from.pipe(to)
     // What broke is told to both sides by closing them.
     from.on('error', () => {})
     from.on('close', () => {
@@ -37,7 +40,13 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
       to.destroy()
     })
   }
+  const breakAll = () => {
+    for (const socket of open) socket.destroy()
+  }
   const restore = () => {
+    // What a frozen connection swallowed is lost, and so is the connection.
+    if (frozen) breakAll()
+    frozen = false
     server ??= net
       .createServer((client) => {
         const upstream = net.connect(target)
@@ -49,7 +58,11 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
   const cut = () => {
     server?.close()
     server = undefined
-    for (const socket of open) socket.destroy()
+    breakAll()
+  }
+  const freeze = () => {
+    frozen = true
+    for (const socket of open) socket.unpipe()
   }
 
   restore()
@@ -61,6 +74,7 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
       return url.href
     },
     cut,
+    freeze,
     restore,
     close: async () => {
       cut()

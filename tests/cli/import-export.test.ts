@@ -1,0 +1,146 @@
+import { once } from 'node:events'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { demoRecords } from '../../src/demo/project.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { runFlowtrail } from '../support/service.ts'
+import { holdProject } from '../support/waiting.ts'
+import { type Flowtrail, flowtrailWith, printed, shell, temporaryDirectory } from './run.ts'
+
+const ENTRIES = 300
+const DEMO_LINES = [...demoRecords({ entries: ENTRIES })].map((record) => `${JSON.stringify(record)}\n`)
+const GOOD = '{"type":"project","project_id":"acme"}\n'
+
+let directory: Awaited<ReturnType<typeof temporaryDirectory>>
+let databases: TestDatabase[]
+let flowtrail: Flowtrail
+let elsewhere: Flowtrail
+let demoFile: string
+beforeAll(async () => {
+  directory = await temporaryDirectory()
+  databases = await Promise.all([createTestDatabase(), createTestDatabase()])
+  const [here, there] = databases.map(({ url }) => flowtrailWith({ DATABASE_URL: url })) as [Flowtrail, Flowtrail]
+  flowtrail = here
+  elsewhere = there
+  demoFile = await file('demo.ndjson', DEMO_LINES.join(''))
+})
+afterAll(async () => {
+  for (const database of databases) await database.drop()
+  await directory[Symbol.asyncDispose]()
+})
+
+const settings = () => ({ DATABASE_URL: databases[0]?.url ?? '' })
+
+async function file(name: string, content: string): Promise<string> {
+  const path = `${directory.path}/${name}`
+  await writeFile(path, content)
+  return path
+}
+
+async function projects(): Promise<string[]> {
+  const rows = JSON.parse(await printed(flowtrail('projects', 'list', '--json'))) as { project_id: string }[]
+  return rows.map(({ project_id }) => project_id)
+}
+
+describe('import', () => {
+  test('then export, import elsewhere and export there gives the same bytes', async () => {
+    const table = await printed(flowtrail('import', demoFile))
+    const header = /^type +read +added +updated +unchanged$/m
+    expect(table).toMatch(header)
+    expect(table).toMatch(new RegExp(`^entry +${ENTRIES} +${ENTRIES} +0 +0$`, 'm'))
+    const exported = await printed(flowtrail('export', '--project', 'demo'))
+    expect(exported.split('\n')).toHaveLength(DEMO_LINES.length)
+
+    const copy = await file('copy.ndjson', `${exported}\n`)
+    await printed(elsewhere('import', copy))
+    expect(await printed(elsewhere('export', '--project', 'demo'))).toBe(exported)
+
+    const again = JSON.parse(await printed(flowtrail('import', copy, '--json'))) as Record<string, unknown>[]
+    expect(again.map(({ type }) => type)).toEqual([
+      'project',
+      'group',
+      'module',
+      'module_version',
+      'contact',
+      'entry',
+      'event',
+    ])
+    for (const row of again) expect(row).toEqual({ ...row, added: 0, updated: 0, unchanged: row.read })
+    expect(await printed(flowtrail('export', '--project', 'demo'))).toBe(exported)
+  })
+
+  test('reads standard input, and tells how many lines say the same', async () => {
+    const twice = await file('twice.ndjson', GOOD.replace('acme', 'twice') + GOOD.replace('acme', 'twice'))
+    const { status, stdout, stderr } = await shell(`node src/cli/main.ts import - < ${twice}`, settings())
+    expect({ status, stderr }).toEqual({ status: 0, stderr: 'Lines that repeat an earlier one and count once: 1\n' })
+    expect(stdout).toMatch(/^project +2 +1 +0 +0$/m)
+    expect(await projects()).toContain('twice')
+  })
+
+  test.each([
+    ['no JSON', `${GOOD}{"type":"group"\n`, /^line 2: must be one JSON object: .*$/],
+    ['an empty line', `${GOOD}\n{"type":"group"}\n`, /^line 2: must hold a record; empty lines are not allowed$/],
+    ['a missing field', `${GOOD}{"type":"group","project_id":"acme"}`, /^line 2: \/group_id: is required$/],
+    [
+      'no parent',
+      `${GOOD}{"type":"module","project_id":"acme","module_id":"m","group_id":"g","title":"M"}`,
+      /^line 2: \/group_id: no such group is stored or on an earlier line$/,
+    ],
+  ])('of a file with %s names the line and keeps nothing', async (_, content, message) => {
+    const { status, stdout, stderr } = await flowtrail('import', await file('bad.ndjson', content))
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
+    expect(stderr).toMatch(/^flowtrail: [^\n]+\n$/)
+    expect(stderr.slice('flowtrail: '.length).trimEnd()).toMatch(message)
+    expect(await projects()).not.toContain('acme')
+  })
+
+  test('of what is no file fails', async () => {
+    const missing = `${directory.path}/missing.ndjson`
+    const folder = `${directory.path}/folder`
+    await mkdir(folder)
+    const failure = (message: string) => ({ status: 1, stdout: '', stderr: `flowtrail: ${message}\n` })
+    expect(await flowtrail('import', missing)).toEqual(failure(`There is no file ${missing}`))
+    expect(await flowtrail('import', folder)).toEqual(
+      failure(`${folder} is a directory; name a file, or - for standard input`),
+    )
+    expect(await flowtrail('import', `${demoFile}/x`)).toEqual(
+      failure(`${demoFile}/x cannot be read: ENOTDIR: not a directory, open '${demoFile}/x'`),
+    )
+  })
+
+  test.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ] as const)('that %s ends keeps nothing', async (signal, status) => {
+    await printed(flowtrail('projects', 'create', signal))
+    const obstacle = await holdProject(settings().DATABASE_URL, signal)
+    const group = JSON.stringify({ type: 'group', project_id: signal, group_id: 'g1' })
+    const process = runFlowtrail(['import', await file('held.ndjson', group)], settings())
+    await obstacle.waiting(1)
+    process.child.kill(signal)
+    expect(await process.exit).toBe(status)
+    expect(process.stderr()).toBe('flowtrail: interrupted\n')
+    await obstacle.release()
+    expect(await printed(flowtrail('export', '--project', signal))).not.toContain('group')
+  })
+})
+
+describe('export', () => {
+  test('of an unknown project fails', async () => {
+    expect(await flowtrail('export', '--project', 'nope')).toEqual({
+      status: 1,
+      stdout: '',
+      stderr: 'flowtrail: There is no project nope; flowtrail projects list shows all\n',
+    })
+  })
+
+  test('ends quietly when its reader has had enough', async () => {
+    await printed(flowtrail('import', demoFile))
+    const process = runFlowtrail(['export', '--project', 'demo'], settings())
+    const [first] = (await once(process.child.stdout as NodeJS.ReadableStream, 'data')) as [Buffer]
+    process.child.stdout?.destroy()
+    expect(await process.exit).toBe(0)
+    expect(process.stderr()).toBe('')
+    expect(first.toString()).toMatch(/^\{"type":"project","project_id":"demo"/)
+  })
+})

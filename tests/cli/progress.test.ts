@@ -1,0 +1,108 @@
+import { Writable } from 'node:stream'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { exportProgress, importProgress } from '../../src/cli/progress.ts'
+
+const MEGABYTE = 1024 * 1024
+
+/** The lines that were on the terminal when each was written for the last time, without its escapes. */
+let terminal: () => string[]
+
+beforeEach(() => {
+  vi.useFakeTimers()
+  let written = ''
+  const stream = new Writable({
+    write(chunk: Buffer, _, done) {
+      written += chunk.toString()
+      done()
+    },
+  })
+  vi.spyOn(process, 'stderr', 'get').mockReturnValue(
+    Object.assign(stream, { isTTY: true, columns: 80 }) as unknown as typeof process.stderr,
+  )
+  terminal = () =>
+    written
+      .split('\n')
+      .map((line) => line.split('\u001b[1G').at(-1) ?? '')
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: the escapes of a terminal begin with one
+      .map((line) => line.replace(/\u001b(\[\??\d*[a-zA-Z]|[78])/g, '').trimEnd())
+      .filter((line) => line !== '')
+})
+
+afterEach(() => {
+  vi.useRealTimers()
+  vi.restoreAllMocks()
+})
+
+const seconds = (count: number) => vi.advanceTimersByTime(count * 1000)
+const bar = (full: number) => '█'.repeat(full).padEnd(30, '░')
+
+describe('of an import', () => {
+  test('shows rate and time left while reading, then while merging', () => {
+    const { update, stop } = importProgress(40 * MEGABYTE)
+    seconds(2)
+    update({ phase: 'reading', bytes: 10 * MEGABYTE, lines: 25_000, merged_lines: 0 })
+    expect(terminal()).toEqual([`reading ${bar(7)} 25% | 10.0 MB | 12,500 lines/s | 6s left`])
+    seconds(6)
+    update({ phase: 'reading', bytes: 40 * MEGABYTE, lines: 100_000, merged_lines: 0 })
+    const read = `reading ${bar(30)} 100% | 40.0 MB | 12,500 lines/s | 8s`
+    expect(terminal()).toEqual([read])
+
+    const merging = { phase: 'merging', bytes: 40 * MEGABYTE, lines: 100_000 } as const
+    update({ ...merging, merged_lines: 0, step: 'gathering' })
+    seconds(10)
+    expect(terminal()).toEqual([read, `merging ${bar(0)} 0% | gathering | 0 lines/s | 10s`])
+    update({ ...merging, merged_lines: 10_000, step: 'module_versions' })
+    expect(terminal()).toEqual([read, `merging ${bar(3)} 10% | module versions | 1,000 lines/s | 1m30s left`])
+    update({ ...merging, merged_lines: 100_000, step: 'events' })
+    stop()
+    const merged = `merging ${bar(30)} 100% | events | 10,000 lines/s | 10s`
+    expect(terminal()).toEqual([read, merged])
+
+    // Nothing is written once it has stopped.
+    seconds(5)
+    expect(terminal()).toEqual([read, merged])
+  })
+
+  test('of standard input shows how much was read', () => {
+    const { update, stop } = importProgress()
+    seconds(2)
+    update({ phase: 'reading', bytes: 3 * MEGABYTE, lines: 6_000, merged_lines: 0 })
+    stop()
+    expect(terminal()).toEqual(['reading | 3.0 MB | 3,000 lines/s | 2s'])
+  })
+})
+
+describe('of an export', () => {
+  beforeEach(() => {
+    vi.spyOn(process, 'stdout', 'get').mockReturnValue({ isTTY: false } as typeof process.stdout)
+  })
+
+  test('begins after a second', () => {
+    const { update, stop } = exportProgress()
+    update({ bytes: MEGABYTE, type: 'contact' })
+    expect(terminal()).toEqual([])
+    seconds(3)
+    update({ bytes: 2 * MEGABYTE, type: 'module_version' })
+    stop()
+    expect(terminal()).toEqual(['writing | 2.0 MB | module versions | 0s'])
+  })
+
+  test('is silent where the records go to the terminal', () => {
+    vi.spyOn(process, 'stdout', 'get').mockReturnValue({ isTTY: true } as typeof process.stdout)
+    const { update, stop } = exportProgress()
+    seconds(3)
+    update({ bytes: MEGABYTE, type: 'event' })
+    stop()
+    expect(terminal()).toEqual([])
+  })
+})
+
+test('is silent where stderr is no terminal', () => {
+  Object.assign(process.stderr, { isTTY: false })
+  for (const { update, stop } of [importProgress(MEGABYTE), exportProgress()]) {
+    seconds(3)
+    update({ phase: 'reading', bytes: MEGABYTE, lines: 1, merged_lines: 0, type: 'event' })
+    stop()
+  }
+  expect(terminal()).toEqual([])
+})

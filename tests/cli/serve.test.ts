@@ -1,0 +1,113 @@
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { expect, test } from 'vitest'
+import { createTestDatabase } from '../support/database.ts'
+import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
+import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory, untilPrinted } from './run.ts'
+
+test('serve --demo prints addresses, a key and a call that works when pasted, and stops at Ctrl-C pressed twice', async () => {
+  await using directory = await temporaryDirectory()
+  const dataDir = `${directory.path}/data dir`
+  const settings = { DATA_DIR: dataDir, PORT: String(await freePort()), BASE_PATH: '/flowtrail', LOG_LEVEL: 'warn' }
+  const service = runFlowtrail(['serve', '--demo'], settings)
+  try {
+    const welcome = await untilPrinted(service, 'Ctrl-C stops it.')
+    const [, api] = /^ +API +(\S+)$/m.exec(welcome) ?? []
+    const [, docs] = /^ +Docs +(\S+)$/m.exec(welcome) ?? []
+    const [, key] = /^ +Key +(\S+)$/m.exec(welcome) ?? []
+    const [, call] = /^ +(curl .+)$/m.exec(welcome) ?? []
+    expect(api).toBe(`http://127.0.0.1:${settings.PORT}/flowtrail`)
+    expect(key).toBe((await readFile(`${dataDir}/demo-key`, 'utf8')).trim())
+
+    const page = await fetch(docs ?? '')
+    expect(page.status).toBe(200)
+    expect(page.headers.get('content-type')).toContain('text/html')
+    const answer = await shell(`${call} --silent --fail`)
+    expect(answer).toMatchObject({ status: 0, stderr: '' })
+    expect(JSON.parse(answer.stdout)).toMatchObject([{}, {}, { module_id: 'skin-quiz', project_id: 'demo' }])
+
+    service.child.kill('SIGINT')
+    service.child.kill('SIGINT')
+    expect(await service.exit).toBe(0)
+    expect(await postgresRuns(dataDir)).toBe(false)
+  } finally {
+    await kill(service)
+  }
+})
+
+test('serve on the embedded database lets every other command run beside it, and stops PostgreSQL at SIGTERM', async () => {
+  await using directory = await temporaryDirectory()
+  const settings = { DATA_DIR: directory.path }
+  const flowtrail = flowtrailWith(settings)
+  const demoLines = `${directory.path}/demo.ndjson`
+
+  /** Every command; those that change something change something else in each round. */
+  const runAll = async (round: string) => {
+    expect(await printed(flowtrail('migrate', '--status'))).toContain('0001-schema')
+    expect(await printed(flowtrail('migrate'))).toMatch(/0001-schema .* false/)
+    const demoKey = await printed(flowtrail('demo', '--entries', '3'))
+    await printed(flowtrail('projects', 'create', round))
+    expect(await printed(flowtrail('projects', 'list'))).toContain(`${round} `)
+    const key = await printed(flowtrail('keys', 'create', '--project', round))
+    const successor = await printed(flowtrail('keys', 'rotate', key.slice(3, 15)))
+    await printed(flowtrail('keys', 'revoke', key.slice(3, 15)))
+    expect(await printed(flowtrail('keys', 'list', '--project', round))).toContain(successor.slice(3, 15))
+    expect(await shell(`node src/cli/main.ts export --project demo > ${demoLines}`, settings)).toMatchObject({
+      status: 0,
+      stderr: '',
+    })
+    expect(await printed(flowtrail('import', demoLines))).toMatch(/^entry +3 +0 +0 +3$/m)
+    return demoKey
+  }
+
+  await printed(flowtrail('projects', 'list'))
+  const keyWithout = await runAll('without')
+  expect(await postgresRuns(directory.path)).toBe(false)
+
+  const service = await startService(settings)
+  try {
+    const keyBeside = await runAll('beside')
+    expect(keyBeside).toBe(keyWithout)
+    expect(await postgresRuns(directory.path)).toBe(true)
+    const answer = await fetch(`${service.address}/projects/demo/modules`, { headers: { 'X-Api-Key': keyBeside } })
+    expect(answer.status).toBe(200)
+    service.child.kill('SIGTERM')
+    expect(await service.exit).toBe(0)
+    expect(await postgresRuns(directory.path)).toBe(false)
+  } finally {
+    await kill(service)
+  }
+})
+
+test('an import into the embedded database that SIGINT ends stops PostgreSQL', async () => {
+  await using directory = await temporaryDirectory()
+  const settings = { DATA_DIR: directory.path }
+  await printed(flowtrailWith(settings)('migrate'))
+  // Its input does not end.
+  const child = startShell('exec node src/cli/main.ts import -', settings)
+  try {
+    await expect.poll(() => postgresRuns(directory.path), { timeout: 30_000 }).toBe(true)
+    child.kill('SIGINT')
+    const [[status], stderr] = await Promise.all([once(child, 'close'), text(child.stderr)])
+    expect({ status, stderr }).toEqual({ status: 130, stderr: 'flowtrail: interrupted\n' })
+    expect(await postgresRuns(directory.path)).toBe(false)
+  } finally {
+    child.kill('SIGKILL')
+  }
+})
+
+test('serve says in one line that its port is taken', async () => {
+  const database = await createTestDatabase()
+  const other = createServer()
+  await once(other.listen(0, '127.0.0.1'), 'listening')
+  const { port } = other.address() as AddressInfo
+  expect(await flowtrailWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
+    status: 1,
+    stdout: '',
+    stderr: `flowtrail: Port ${port} on 127.0.0.1 is taken. Set PORT to another, e.g. PORT=${port + 1}\n`,
+  })
+  other.close()
+  await database.drop()
+})

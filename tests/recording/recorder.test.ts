@@ -1,0 +1,396 @@
+import { sql } from 'kysely'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { connect } from '../../db/connection.ts'
+import { toApiError } from '../../src/http/error-handler.ts'
+import { parseCustomEvent } from '../../src/recording/parse.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
+import type { TestApp } from '../support/app.ts'
+import { holdProject } from '../support/waiting.ts'
+import {
+  type CustomEventInput,
+  contact,
+  createRecordingApp,
+  customEvent,
+  type EntryEvent,
+  entry,
+  eventsOf,
+  freshValue,
+  IMPORTED_CONTACT,
+  IMPORTED_ENTRY,
+  importInto,
+  module,
+  pageView,
+  post,
+  record,
+  rowCounts,
+  UUID_V7,
+  version,
+} from './fixture.ts'
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createRecordingApp()
+})
+afterAll(() => api.close())
+
+const getEntry = async (entryId: string) => (await api.call({ path: `/projects/demo/entries/${entryId}` })).json()
+const named = (contactId: string) => [{ key: 'contact_id', value: JSON.stringify(contactId) }]
+
+describe('a recorded event', () => {
+  test('is answered with exactly what it is, and is in the next listing', async () => {
+    const answer = await post(api, customEvent({ module_id: 'booking', custom_event_props: '{"plan":"pro"}' }))
+    const recorded = answer.json()
+    expect(recorded).toEqual({
+      group_id: 'clinic',
+      project_id: 'demo',
+      module_id: 'booking',
+      module_version_number: 1,
+      contact_id: expect.stringMatching(UUID_V7),
+      entry_id: expect.stringMatching(UUID_V7),
+      timestamp: '2026-03-01T09:30:00.000Z',
+      event_type: 'custom_event:triggered',
+      custom_event_name: 'signed up',
+      custom_event_props: '{"plan":"pro"}',
+    })
+    expect(answer.headers).not.toHaveProperty('idempotent-replayed')
+    expect(await eventsOf(api, recorded.entry_id)).toEqual([recorded])
+    const [stored] = await api.db
+      .selectFrom('events')
+      .select('event_id')
+      .where('entry_id', '=', recorded.entry_id)
+      .execute()
+    expect(stored?.event_id).toMatch(UUID_V7)
+  })
+
+  test('stands beside an equal one when no Idempotency-Key says that they are the same', async () => {
+    const body = customEvent()
+    const answers = [await post(api, body), await post(api, body)]
+    expect(answers.map((answer) => answer.statusCode)).toEqual([200, 200])
+    expect(await eventsOf(api, answers[0]?.json().entry_id)).toHaveLength(2)
+  })
+
+  test('of a module that does not exist is a 404 that writes nothing', async () => {
+    const before = await rowCounts(api)
+    const answer = await post(api, customEvent({ module_id: 'absent' }))
+    expect(answer.statusCode).toBe(404)
+    expect(answer.json()).toMatchObject({
+      error: { code: 'module_does_not_exist' },
+      projectId: 'demo',
+      moduleId: 'absent',
+    })
+    expect(await rowCounts(api)).toEqual(before)
+  })
+
+  const wide = 'x'.repeat(32 * 1024 - '{"a":""}'.length)
+  test.each([
+    '{}',
+    ' \t\r\n{ "b" : 1.0 , "a" : [ ] } \n',
+    '{"a":1,"a":2}',
+    '{"__proto__":{"polluted":true},"constructor":null}',
+    '{"nul":"\\u0000","lone":"\\ud800","slash":"\\/","\\u0061":"\\u0062"}',
+    '{"raw":"😀 é ‮\u2028\u2029\u007f\u0085\ufeff"}',
+    '{"number":[1e999999999,-0,12345678901234567890,0.10]}',
+    '{"html":"<script>&amp;\'\\"</script>","percent":"%s $1 \\\\"}',
+    `{"a":"${wide}"}`,
+    `{"a":${'['.repeat(63)}${']'.repeat(63)}}`,
+  ])('keeps its props byte for byte: %.60j', async (custom_event_props) => {
+    const recorded = await record(api, { custom_event_props })
+    expect(recorded.custom_event_props).toBe(custom_event_props)
+    expect((await eventsOf(api, recorded.entry_id))[0]?.custom_event_props).toBe(custom_event_props)
+  })
+
+  test('has the props {} when none are sent, and keeps its name exactly', async () => {
+    const custom_event_name = `  ${'😀'.repeat(196)}é `
+    const recorded = await record(api, { custom_event_name })
+    expect(recorded).toMatchObject({ custom_event_name, custom_event_props: '{}' })
+    expect(await eventsOf(api, recorded.entry_id)).toMatchObject([{ custom_event_name, custom_event_props: '{}' }])
+  })
+
+  test.each([
+    ['2026-03-01T09:30:00Z', '2026-03-01T09:30:00.000Z'],
+    ['2026-03-01T09:30:00.9999999Z', '2026-03-01T09:30:00.999Z'],
+    ['2026-03-01T09:30:00.0005Z', '2026-03-01T09:30:00.000Z'],
+    ['2026-03-01t10:30:00.5+01:00', '2026-03-01T09:30:00.500Z'],
+    ['2025-12-31T20:00:00.001-05:30', '2026-01-01T01:30:00.001Z'],
+    ['0001-01-01T00:00:00.0019Z', '0001-01-01T00:00:00.001Z'],
+  ])('at %s is stored as at %s', async (timestamp, stored) => {
+    const recorded = await record(api, { timestamp })
+    expect(recorded.timestamp).toBe(stored)
+    expect(await eventsOf(api, recorded.entry_id)).toMatchObject([{ timestamp: stored }])
+    expect(await getEntry(recorded.entry_id)).toMatchObject({ created_at: stored })
+  })
+})
+
+describe('the entry', () => {
+  beforeAll(() =>
+    importInto(api.databaseUrl, [
+      contact('visitor'),
+      entry('first', 'visitor', 'quiz', '2026-01-10T00:00:00.000Z'),
+      entry('second-Z', 'visitor', 'quiz', '2026-01-20T00:00:00.000Z'),
+      entry('second-a', 'visitor', 'quiz', '2026-01-20T00:00:00.000Z'),
+      entry('elsewhere', 'visitor', 'booking', '2026-01-19T00:00:00.000Z'),
+      contact('twins'),
+      entry('twin-Z', 'twins', 'quiz', '2026-01-10T00:00:00.000Z'),
+      entry('twin-a', 'twins', 'quiz', '2026-01-10T00:00:00.000Z'),
+      entry('after-twins', 'twins', 'quiz', '2026-01-11T00:00:00.000Z'),
+      contact('without-quiz'),
+      entry('only-booking', 'without-quiz', 'booking', '2026-01-10T00:00:00.000Z'),
+    ]),
+  )
+
+  test.each([
+    ['visitor', '2025-01-01T00:00:00.000Z', 'first', 'older than all: the oldest'],
+    ['visitor', '2026-01-09T23:59:59.999Z', 'first', 'older than all: the oldest'],
+    ['visitor', '2026-01-10T00:00:00.000Z', 'first', 'at the moment of creation'],
+    ['visitor', '2026-01-19T23:59:59.999Z', 'first', 'the newest before it'],
+    ['visitor', '2026-01-20T00:00:00.0009Z', 'second-a', 'of equals the greater id, bytewise'],
+    ['visitor', '2026-03-01T00:00:00.000Z', 'second-a', 'of equals the greater id, bytewise'],
+    ['twins', '2026-01-01T00:00:00.000Z', 'twin-a', 'of the oldest the greater id, bytewise'],
+    ['twins', '2026-01-10T12:00:00.000Z', 'twin-a', 'of equals the greater id, bytewise'],
+    ['twins', '2026-01-11T00:00:00.000Z', 'after-twins', 'the newest'],
+  ])('of %s at %s is %s (%s)', async (contactId, timestamp, expected) => {
+    const recorded = await record(api, { timestamp, identifiers: named(contactId) })
+    expect(recorded).toMatchObject({ contact_id: contactId, entry_id: expected })
+  })
+
+  test('is of the module of the event, new when the contact has none there', async () => {
+    const before = new Date().toISOString()
+    const recorded = await record(api, { identifiers: named('without-quiz') })
+    const after = new Date().toISOString()
+    expect(recorded.contact_id).toBe('without-quiz')
+    const created = await getEntry(recorded.entry_id)
+    expect(created).toEqual({
+      entry_id: recorded.entry_id,
+      group_id: 'growth',
+      project_id: 'demo',
+      module_id: 'quiz',
+      contact_id: 'without-quiz',
+      created_at: recorded.timestamp,
+      updated_at: expect.any(String),
+      entry_data: '{}',
+    })
+    expect(created.updated_at >= before && created.updated_at <= after, created.updated_at).toBe(true)
+    expect((await record(api, { identifiers: named('without-quiz') })).entry_id).toBe(recorded.entry_id)
+  })
+
+  test('is created at server time for an event ahead of it', async () => {
+    const timestamp = new Date(Date.now() + 60 * 60_000).toISOString()
+    const before = new Date().toISOString()
+    const recorded = await record(api, { timestamp })
+    const after = new Date().toISOString()
+    expect(recorded.timestamp).toBe(timestamp)
+    const { created_at, updated_at } = await getEntry(recorded.entry_id)
+    expect(created_at).toBe(updated_at)
+    expect(created_at >= before && created_at <= after, created_at).toBe(true)
+  })
+
+  test('is not touched by a custom event', async () => {
+    const before = await getEntry(IMPORTED_ENTRY)
+    const recorded = await record(api, { identifiers: named(IMPORTED_CONTACT) })
+    expect(recorded.entry_id).toBe(IMPORTED_ENTRY)
+    expect(await getEntry(IMPORTED_ENTRY)).toEqual(before)
+    expect(before.updated_at).toBe('2026-01-31T12:00:00.000Z')
+  })
+})
+
+describe('the version in effect', () => {
+  beforeAll(() =>
+    importInto(api.databaseUrl, [
+      module('versioned'),
+      version('versioned', 1, '2026-01-05T00:00:00Z'),
+      version('versioned', 2, '2026-02-01T00:00:00Z'),
+      version('versioned', 3, '2026-02-01T00:00:00Z'),
+      version('versioned', 4),
+      // Greater, but published before 2 and 3.
+      version('versioned', 5, '2026-01-20T00:00:00Z'),
+      module('published-at-once'),
+      version('published-at-once', 1, '2026-01-05T00:00:00Z'),
+      version('published-at-once', 2, '2026-01-05T00:00:00Z'),
+      version('published-at-once', 3, '2026-01-06T00:00:00Z'),
+    ]),
+  )
+
+  test.each([
+    ['versioned', '0001-01-01T00:00:00.000Z', 1, 'older than the first: the first'],
+    ['versioned', '2026-01-04T23:59:59.999Z', 1, 'older than the first: the first'],
+    ['versioned', '2026-01-05T00:00:00.000Z', 1, 'at the moment of publishing'],
+    ['versioned', '2026-01-19T23:59:59.999Z', 1, 'until the next'],
+    ['versioned', '2026-01-20T00:00:00.000Z', 5, 'by the time of publishing, not the number'],
+    ['versioned', '2026-01-31T23:59:59.999Z', 5, 'until the next'],
+    ['versioned', '2026-02-01T00:00:00.000Z', 3, 'of equals the greater number'],
+    ['versioned', '2026-03-01T00:00:00.000Z', 3, 'never a draft'],
+    ['published-at-once', '2026-01-01T00:00:00.000Z', 2, 'of the first the greater number'],
+    ['published-at-once', '2026-01-05T00:00:00.000Z', 2, 'of equals the greater number'],
+  ])('of %s at %s is %i (%s)', async (module_id, timestamp, expected) => {
+    const recorded = await record(api, { module_id, timestamp })
+    expect(recorded.module_version_number).toBe(expected)
+    expect((await eventsOf(api, recorded.entry_id))[0]?.module_version_number).toBe(expected)
+  })
+
+  test('stays what it was when another is published later', async () => {
+    await importInto(api.databaseUrl, [module('growing'), version('growing', 1, '2026-01-05T00:00:00Z')])
+    const recorded = await record(api, { module_id: 'growing' })
+    await importInto(api.databaseUrl, [version('growing', 2, '2026-02-01T00:00:00Z')])
+    expect((await eventsOf(api, recorded.entry_id))[0]?.module_version_number).toBe(1)
+    expect((await record(api, { module_id: 'growing' })).module_version_number).toBe(2)
+  })
+})
+
+describe('the furthest page', () => {
+  const at = (minute: number) => `2026-02-01T10:0${minute}:00.000Z`
+  beforeAll(() =>
+    importInto(api.databaseUrl, [
+      contact('reader'),
+      entry('read', 'reader', 'quiz', at(0)),
+      pageView('read', 'v1', at(1), 0, 5),
+      pageView('read', 'v2', at(2), 2, 5),
+      pageView('read', 'v3', at(3), 1, 6),
+      pageView('read', 'v4', at(4), 2, 7),
+      pageView('read', 'v5-Z', at(5), 3, 8),
+      pageView('read', 'v5-a', at(5), 3, 9),
+      pageView('read', 'v6', at(6), 0, null),
+    ]),
+  )
+
+  /** What an event at this time says of the furthest page, as the service lists it. */
+  async function furthestAt(timestamp: string, custom_event_name: string) {
+    const { entry_id } = await record(api, { timestamp, custom_event_name, identifiers: named('reader') })
+    expect(entry_id).toBe('read')
+    return furthestOf(custom_event_name)
+  }
+  async function furthestOf(name: string) {
+    const event = (await eventsOf(api, 'read')).find(({ custom_event_name }) => custom_event_name === name)
+    const { max_page_id, max_page_key, max_page_index, total_pages } = event as EntryEvent
+    return { max_page_id, max_page_key, max_page_index, total_pages }
+  }
+  const page = (event_id: string, max_page_index: number, total_pages?: number) => ({
+    max_page_id: `page-of-${event_id}`,
+    max_page_key: `key-of-${event_id}`,
+    max_page_index,
+    total_pages,
+  })
+
+  test.each<[string, Partial<ReturnType<typeof page>>, string]>([
+    [at(0), {}, 'no view yet'],
+    ['2026-02-01T10:00:59.999Z', {}, 'no view yet'],
+    [at(1), page('v1', 0, 5), 'the view at that moment'],
+    [at(2), page('v2', 2, 5), 'the highest index'],
+    [at(3), page('v2', 2, 6), 'going back keeps it; the total is that of the latest view'],
+    [at(4), page('v2', 2, 7), 'of equal pages the earliest view'],
+    [at(5), page('v5-Z', 3, 9), 'of views at one moment the one of the lesser id is the earliest'],
+    [at(6), page('v5-Z', 3), 'a latest view without total leaves it out'],
+    ['2026-03-01T00:00:00.000Z', page('v5-Z', 3), 'of all views'],
+  ])('at %s is %j (%s)', async (timestamp, expected) => {
+    expect(await furthestAt(timestamp, `at ${timestamp}`)).toEqual(expected)
+  })
+
+  test('fields that are not known are left out, not null', async () => {
+    const { entry_id } = await record(api)
+    const [event] = await eventsOf(api, entry_id)
+    expect(Object.keys(event ?? {})).not.toContain('max_page_id')
+    expect(Object.keys(event ?? {})).not.toContain('total_pages')
+  })
+
+  test('is fixed when the event is stored, whatever is imported later', async () => {
+    const timestamp = '2026-02-02T00:00:00.000Z'
+    const before = await furthestAt(timestamp, 'before the import')
+    await importInto(api.databaseUrl, [pageView('read', 'late', '2026-02-01T12:00:00Z', 9, 10)])
+    expect(await furthestOf('before the import')).toEqual(before)
+    expect(await furthestAt(timestamp, 'after the import')).toEqual(page('late', 9, 10))
+  })
+
+  test('of another entry does not count', async () => {
+    const { entry_id } = await record(api, { module_id: 'booking', identifiers: named('reader') })
+    expect((await eventsOf(api, entry_id))[0]).not.toHaveProperty('max_page_index')
+  })
+})
+
+describe('under pressure', () => {
+  const parsed = () =>
+    parseCustomEvent({ custom_event_props: '{}', ...customEvent() } as Required<CustomEventInput>, new Date())
+  const codeOf = (error: unknown) => toApiError(error).errorCode
+
+  test('a full queue turns the next event away at once, whichever its project', async () => {
+    const db = connect(api.databaseUrl, { max: 1 })
+    const recorder = new Recorder(db, { maxWaiting: 2 })
+    const obstacle = await holdProject(api.databaseUrl)
+    const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    await obstacle.waiting(1)
+    for (const projectId of ['demo', 'other']) {
+      await expect(recorder.record(projectId, parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
+    }
+    await obstacle.release()
+    await Promise.all(accepted)
+    await recorder.record('demo', parsed())
+    await db.destroy()
+  })
+
+  test('an event that waited too long for its turn is turned away and not recorded', async () => {
+    const db = connect(api.databaseUrl, { max: 1 })
+    const recorder = new Recorder(db, { maxWait_ms: 100 })
+    const obstacle = await holdProject(api.databaseUrl)
+    const before = await rowCounts(api)
+    const first = recorder.record('demo', parsed())
+    const second = recorder.record('demo', parsed()).catch(codeOf)
+    await obstacle.query('SELECT pg_sleep(0.2)')
+    await obstacle.release()
+    await first
+    expect(await second).toBe('service_unavailable')
+    expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
+    await db.destroy()
+  })
+
+  test('a lock that is not to be had in time makes the event fail, and the ones behind it still have their turn', async () => {
+    const db = connect(api.databaseUrl, { max: 1, statementTimeout_ms: 200 })
+    const recorder = new Recorder(db)
+    const obstacle = await holdProject(api.databaseUrl)
+    const waiting = [recorder.record('demo', parsed()), recorder.record('other', parsed())]
+    await expect(waiting[0]?.catch(codeOf)).resolves.toBe('service_unavailable')
+    await waiting[1]
+    await obstacle.release()
+    await recorder.record('demo', parsed())
+    await db.destroy()
+  })
+
+  /** Makes storing an event fail so many times with this SQLSTATE, each time counted. */
+  async function failing(sqlstate: string, times: number) {
+    await sql
+      .raw(`CREATE SEQUENCE tries; CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF nextval('tries') <= ${times} THEN RAISE EXCEPTION USING ERRCODE = '${sqlstate}'; END IF; RETURN NEW;
+      END $$; CREATE TRIGGER lose BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION lose()`)
+      .execute(api.db)
+    return async () => {
+      const { rows } = await sql<{ tries: number }>`SELECT last_value AS tries FROM tries`.execute(api.db)
+      await sql.raw('DROP TRIGGER lose ON events; DROP FUNCTION lose; DROP SEQUENCE tries').execute(api.db)
+      return rows[0]?.tries
+    }
+  }
+
+  test.each(['40001', '40P01'])('a transaction that lost by %s is tried again', async (sqlstate) => {
+    const tries = await failing(sqlstate, 2)
+    const before = await rowCounts(api)
+    expect((await post(api, customEvent())).statusCode).toBe(200)
+    expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
+    expect(await tries()).toBe(3)
+  })
+
+  test.each(['40001', '40P01'])(
+    'one that loses by %s again and again is a 503 that writes nothing',
+    async (sqlstate) => {
+      const tries = await failing(sqlstate, 1_000)
+      const before = await rowCounts(api)
+      const answer = await post(api, customEvent(), { 'idempotency-key': `lost by ${sqlstate}`.replaceAll(' ', '-') })
+      expect(answer.statusCode).toBe(503)
+      expect(await rowCounts(api)).toEqual(before)
+      expect(await tries()).toBe(5)
+    },
+  )
+
+  test('a bug in storing is a 500 that is not tried again and writes nothing', async () => {
+    const tries = await failing('22012', 1_000)
+    const before = await rowCounts(api)
+    expect((await post(api, customEvent({ identifiers: [{ key: 'k', value: freshValue() }] }))).statusCode).toBe(500)
+    expect(await rowCounts(api)).toEqual(before)
+    expect(await tries()).toBe(1)
+  })
+})
