@@ -22,8 +22,16 @@ const types: pg.CustomTypesConfig = {
 }
 
 /** What every session relies on, said by the session itself so that no server or role setting can undo it. */
-const SESSION = `SET timezone = 'UTC'; SET datestyle = 'ISO'; SET synchronous_commit = on;
-  SET standard_conforming_strings = on; SET client_encoding = 'UTF8'; SET search_path = public`
+const SESSION = {
+  timezone: 'UTC',
+  datestyle: 'ISO',
+  client_encoding: 'UTF8',
+  search_path: 'public',
+  standard_conforming_strings: 'on',
+  synchronous_commit: 'on',
+  // A transaction that waited for its project's row must see what the one before it committed.
+  default_transaction_isolation: 'read committed',
+}
 
 export interface ConnectionOptions {
   /** Most connections held at once. */
@@ -32,6 +40,11 @@ export interface ConnectionOptions {
   connectionTimeout_ms?: number
   /** How long PostgreSQL lets one statement run, in milliseconds; 0 is without limit. */
   statementTimeout_ms?: number
+  /**
+   * How long a connection may be in use at a time, in milliseconds; then it is cut. A server that is frozen or out of
+   * reach does not keep its own timeouts.
+   */
+  borrowTimeout_ms?: number
 }
 
 /**
@@ -45,8 +58,11 @@ export function createPool(url: string, options: ConnectionOptions = {}): pg.Poo
     connectionTimeoutMillis: options.connectionTimeout_ms ?? 5_000,
     application_name: 'flowtrail',
     types,
+    keepAlive: true,
     onConnect: async (client) => {
-      await client.query(`${SESSION}; SET statement_timeout = ${options.statementTimeout_ms ?? 0}`)
+      const settings = { ...SESSION, statement_timeout: String(options.statementTimeout_ms ?? 0) }
+      const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
+      await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
     },
   })
   // A connection that dies says so as an event too, and an event `error` that nobody hears would end the process. While
@@ -54,7 +70,17 @@ export function createPool(url: string, options: ConnectionOptions = {}): pg.Poo
   const ignore = () => {}
   pool.on('connect', (client) => client.on('error', ignore))
   pool.on('error', ignore)
+  if (options.borrowTimeout_ms !== undefined) cutOverdue(pool, options.borrowTimeout_ms)
   return pool
+}
+
+/** Cuts connections that are in use for too long: what waits on them fails, and the pool makes new ones. */
+function cutOverdue(pool: pg.Pool, timeout_ms: number): void {
+  const timers = new WeakMap<pg.PoolClient, NodeJS.Timeout>()
+  // With a query under way, end() does not wait for the server but destroys the socket.
+  const cut = (client: pg.PoolClient) => void (client as pg.PoolClient & pg.Client).end().catch(() => {})
+  pool.on('acquire', (client) => timers.set(client, setTimeout(cut, timeout_ms, client)))
+  pool.on('release', (_, client) => clearTimeout(timers.get(client)))
 }
 
 /** A Kysely over a pool of its own; `destroy()` closes both. */

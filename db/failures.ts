@@ -11,6 +11,8 @@ const UNAVAILABLE_CLASSES = new Set([
 ])
 const UNAVAILABLE_CODES = new Set([
   '25006', // read-only: a standby, or a failover under way
+  '25P03', // the server ended the session: its transaction idled for too long
+  '25P04', // or took too long
   '40001', // serialization failure, after retries
   '40P01', // deadlock, after retries
   '55P03', // lock not available in time

@@ -1,6 +1,12 @@
 import { readdir } from 'node:fs/promises'
-import type { Kysely } from 'kysely'
-import { type Migration, type MigrationInfo, type MigrationProvider, Migrator } from 'kysely/migration'
+import { type Kysely, sql } from 'kysely'
+import {
+  DEFAULT_MIGRATION_TABLE,
+  type Migration,
+  type MigrationInfo,
+  type MigrationProvider,
+  Migrator,
+} from 'kysely/migration'
 
 const MIGRATIONS = new URL('./migrations/', import.meta.url)
 
@@ -30,4 +36,14 @@ export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
 /** Every known migration, oldest first, with the moment it was applied (or none). Changes nothing. */
 export async function migrationStatus<DB>(db: Kysely<DB>): Promise<readonly MigrationInfo[]> {
   return migratorOf(db).getMigrations()
+}
+
+/** Migrations that were applied to the database and that this release does not know. Changes nothing. */
+export async function newerMigrations<DB>(db: Kysely<DB>): Promise<string[]> {
+  const table = DEFAULT_MIGRATION_TABLE
+  const { rows: found } = await sql<{ found: boolean }>`SELECT to_regclass(${table}) IS NOT NULL AS found`.execute(db)
+  if (!found[0]?.found) return []
+  const { rows } = await sql<{ name: string }>`SELECT name FROM ${sql.table(table)} ORDER BY name`.execute(db)
+  const known = Object.keys(await provider.getMigrations())
+  return rows.map(({ name }) => name).filter((name) => !known.includes(name))
 }

@@ -2,7 +2,6 @@ import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import cors from '@fastify/cors'
 import fastify, { type FastifyInstance, type FastifyRequest, type FastifyServerOptions } from 'fastify'
-import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
 import type { Database } from '../db/connection.ts'
 import type { Config } from './config.ts'
@@ -17,6 +16,7 @@ import { errorHandler } from './http/error-handler.ts'
 import { serveProbes } from './http/probes.ts'
 import { MALFORMED, parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
+import { ping } from './queries/projects.ts'
 import { Recorder } from './recording/recorder.ts'
 
 /** What the app is made of. */
@@ -81,7 +81,14 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     // The router answers a path that it cannot decode past all hooks; led elsewhere, such a request meets them too.
     rewriteUrl: ({ url = '/' }) => (isDecodable(url) ? url : UNREADABLE),
     clientErrorHandler: refuseBrokenHttp,
+    // Node would answer a request without Host by itself, without envelope; the hook below does.
+    http: { requireHostHeader: false },
   })
+
+  // Node would invite a body before the key is checked (see body.ts), and refuse other expectations by itself.
+  for (const event of ['checkContinue', 'checkExpectation']) {
+    app.server.on(event, (request, response) => app.server.emit('request', request, response))
+  }
 
   let stopping = false
   app.addHook('preClose', async () => {
@@ -92,6 +99,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   })
   if (config.corsOrigins.length > 0) await allowOrigins(app, config.corsOrigins)
   app.addHook('onRequest', async (request) => {
+    if (request.raw.httpVersion === '1.1' && request.headers.host === undefined) throw notHttp()
     refuseBadEncoding(request)
     if (request.is404) throw routeNotFound()
     if (stopping) throw serviceUnavailable()
@@ -110,9 +118,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const document = await readDocument(basePath)
   serveProbes(app, {
     basePath,
-    ready: async () => {
-      await sql`SELECT 1`.execute(db)
-    },
+    ready: () => ping(db),
   })
   await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writeDb) }

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import path from 'node:path'
 import { cleanEnv, host, makeValidator, str } from 'envalid'
+import pg from 'pg'
 
 /** Everything that can be set, from the environment alone. README.md has the table for operators. */
 export interface Config {
@@ -24,8 +25,19 @@ export interface Config {
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 const DEFAULT_DATA_DIR = path.join(import.meta.dirname, '..', '.data')
 
+/** Whether the driver can read the text; it takes forms that no URL has, such as a socket without a host. */
+function isConnectionString(text: string): boolean {
+  if (!/^postgres(ql)?:\/\//.test(text)) return false
+  try {
+    new pg.Client(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
 const postgresUrl = makeValidator((text) => {
-  if (URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol)) return text
+  if (isConnectionString(text)) return text
   throw new Error('must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail')
 })
 

@@ -1,6 +1,6 @@
 import { type ConnectionOptions, connect, type Database } from '../db/connection.ts'
 import { useEmbeddedServer } from '../db/embedded.ts'
-import { migrate, migrationStatus } from '../db/migrate.ts'
+import { migrate, migrationStatus, newerMigrations } from '../db/migrate.ts'
 import type { Config } from './config.ts'
 
 /** A database server at hand; `release()` lets go of it, which stops an embedded one that nobody else uses. */
@@ -30,9 +30,14 @@ export async function openServer(config: Config, options: OpenOptions = {}): Pro
  * Makes sure that the schema is the newest. The embedded database migrates itself; the operator's own is left to the
  * operator.
  *
- * @throws Error when the operator's database is not migrated, naming the command that does it
+ * @throws Error when the operator's database is not migrated, naming the command that does it, or when the schema is
+ * newer than this release knows
  */
 export async function ensureMigrated(config: Config, db: Database): Promise<void> {
+  const newer = await newerMigrations(db)
+  if (newer.length > 0) {
+    throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
+  }
   if (config.databaseUrl === undefined) {
     await migrate(db)
     return
@@ -50,12 +55,15 @@ export async function withDatabase<T>(
   options?: ConnectionOptions,
 ): Promise<T> {
   const server = await openServer(config)
-  const db = connect(server.url, options)
   try {
-    await ensureMigrated(config, db)
-    return await work(db, server.url)
+    const db = connect(server.url, options)
+    try {
+      await ensureMigrated(config, db)
+      return await work(db, server.url)
+    } finally {
+      await db.destroy()
+    }
   } finally {
-    await db.destroy()
     await server.release()
   }
 }

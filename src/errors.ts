@@ -101,7 +101,10 @@ export const entryNotFound = (entryId: string) =>
   new ApiError('entry_not_found', `The project has no entry ${JSON.stringify(entryId)}.`, { context: { entryId } })
 
 export const routeNotFound = () =>
-  new ApiError('route_not_found', 'There is nothing at this path. /openapi.yaml describes every path there is.')
+  new ApiError(
+    'route_not_found',
+    'There is nothing at this path. The API document, openapi.yaml, describes every path there is.',
+  )
 
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new ApiError('method_not_allowed', `This path takes ${allowed.join(', ')} only.`, {

@@ -3,13 +3,17 @@ import type { FastifyInstance } from 'fastify'
 import { connect, type Database } from '../db/connection.ts'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
-import { type DatabaseServer, ensureMigrated, openServer } from './database.ts'
+import { ensureMigrated, openServer } from './database.ts'
 
 const READ_CONNECTIONS = 10
 const WRITE_CONNECTIONS = 4
 const STATEMENT_TIMEOUT_ms = 10_000
-/** How long a stopping server waits for requests under way. */
+/** Longer than a statement may take: past it the server is frozen or out of reach. */
+const BORROW_TIMEOUT_ms = 15_000
+/** How long a stopping server waits for requests under way before it cuts their connections. */
 const DRAIN_DEADLINE_ms = 25_000
+/** How long all of stopping may take before the process ends, come what may. */
+const STOP_DEADLINE_ms = 60_000
 
 export interface ServeOptions {
   /** Runs when the database is ready and before the first request is taken. */
@@ -28,49 +32,58 @@ export interface ServeOptions {
  */
 export async function serve(config: Config, options: ServeOptions = {}): Promise<void> {
   const stop = stopSignal()
-  const undo: (() => Promise<unknown>)[] = []
+  const begun = new AsyncDisposableStack()
   try {
-    const server = await openServer(config, {
-      supervise: true,
-      onLog: (message) => process.stderr.write(`${message}\n`),
-    })
-    undo.push(() => server.release())
-    const app = await start(config, server, options, undo)
-    await stop
-    app.log.info('stopping: finishing the requests under way')
+    await start(config, options, begun, stop)
   } finally {
-    const deadline = setTimeout(() => process.exit(1), DRAIN_DEADLINE_ms).unref()
-    for (const step of undo.reverse()) await step()
+    const deadline = setTimeout(() => process.exit(1), STOP_DEADLINE_ms).unref()
+    await begun.disposeAsync()
     clearTimeout(deadline)
   }
 }
 
+/** Starts everything, noting in `begun` how to undo it, and waits for the stop; one that comes early ends the start. */
 async function start(
   config: Config,
-  server: DatabaseServer,
   options: ServeOptions,
-  undo: (() => Promise<unknown>)[],
-): Promise<FastifyInstance> {
+  begun: AsyncDisposableStack,
+  stop: AbortSignal,
+): Promise<void> {
+  const server = await openServer(config, {
+    supervise: true,
+    onLog: (message) => process.stderr.write(`${message}\n`),
+  })
+  begun.defer(() => server.release())
+  if (stop.aborted) return
+
   const open = (max: number) => {
-    const db = connect(server.url, { max, statementTimeout_ms: STATEMENT_TIMEOUT_ms })
-    undo.push(() => db.destroy())
+    const db = connect(server.url, {
+      max,
+      statementTimeout_ms: STATEMENT_TIMEOUT_ms,
+      borrowTimeout_ms: BORROW_TIMEOUT_ms,
+    })
+    begun.defer(() => db.destroy())
     return db
   }
   const db = open(READ_CONNECTIONS)
   const writeDb = open(WRITE_CONNECTIONS)
   await ensureMigrated(config, db)
   await options.prepare?.(db, server.url)
-  const app = await buildApp({
-    config,
-    db,
-    writeDb,
-    logger: { level: config.logLevel },
-    demoKeyFile: options.demoKeyFile,
-  })
-  undo.push(() => app.close())
+  if (stop.aborted) return
+
+  const logger = { level: config.logLevel }
+  const app = await buildApp({ config, db, writeDb, logger, demoKeyFile: options.demoKeyFile })
+  begun.defer(() => drain(app))
   const address = await listen(app, config)
   options.onListening?.(address + config.basePath)
-  return app
+  if (!stop.aborted) await once(stop, 'abort')
+  app.log.info('stopping: finishing the requests under way')
+}
+
+async function drain(app: FastifyInstance): Promise<void> {
+  const deadline = setTimeout(() => app.server.closeAllConnections(), DRAIN_DEADLINE_ms)
+  await app.close()
+  clearTimeout(deadline)
 }
 
 async function listen(app: FastifyInstance, { host, port }: Config): Promise<string> {
@@ -86,7 +99,12 @@ async function listen(app: FastifyInstance, { host, port }: Config): Promise<str
   }
 }
 
-/** Resolves at the first SIGINT or SIGTERM. More of them change nothing: npm passes on what the terminal sent already. */
-async function stopSignal(): Promise<void> {
-  await Promise.race(['SIGINT', 'SIGTERM'].map((signal) => once(process, signal)))
+/**
+ * Aborts at the first SIGINT or SIGTERM. The listeners stay, so that more of them change nothing: npm passes on what
+ * the terminal has sent already.
+ */
+function stopSignal(): AbortSignal {
+  const controller = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => controller.abort())
+  return controller.signal
 }

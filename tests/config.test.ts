@@ -36,6 +36,7 @@ test.each<[string, string, Partial<Record<keyof typeof DEFAULTS, unknown>>]>([
     { databaseUrl: 'postgres://u:p@db:5432/x?sslmode=require' },
   ],
   ['DATABASE_URL', 'postgresql:///x?host=/run/pg', { databaseUrl: 'postgresql:///x?host=/run/pg' }],
+  ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', { databaseUrl: 'postgres://me@/x?host=/run/pg' }],
   ['DATA_DIR', 'some where', { dataDir: path.resolve('some where') }],
   ['LOG_LEVEL', 'silent', { logLevel: 'silent' }],
   ['BASE_PATH', '/', { basePath: '' }],

@@ -29,12 +29,15 @@ async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
   for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
 }
 
-/** Where the key of the demo project is kept. */
-export const demoKeyFile = (config: Config): string => path.join(config.dataDir, 'demo-key')
+/** Where the key of a demo project is kept: `demo-key`, and for a project of another name a file of its own. */
+export function demoKeyFile(config: Config, projectId: string): string {
+  const name = projectId === DEMO.projectId ? 'demo-key' : `demo-key-${encodeURIComponent(projectId)}`
+  return path.join(config.dataDir, name)
+}
 
 /** The demo project's key out of its file while it is valid, else a new one, kept there for its owner alone. */
 export async function demoKey(config: Config, db: Database, projectId: string): Promise<string> {
-  const file = demoKeyFile(config)
+  const file = demoKeyFile(config, projectId)
   const kept = await readFile(file, 'utf8').then(
     (text) => text.trim(),
     () => '',

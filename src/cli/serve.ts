@@ -15,7 +15,7 @@ export const serveCommand = () =>
       const { serve } = await import('../main.ts')
       let key = ''
       await serve(config, {
-        ...(demo && { demoKeyFile: shortPath(demoKeyFile(config)) }),
+        ...(demo && { demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)) }),
         prepare: async (db, url) => {
           if (!demo) return
           if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {})

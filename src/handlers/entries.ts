@@ -2,7 +2,7 @@ import type { components } from '../../generated/api.ts'
 import { entryNotFound, invalidRequest } from '../errors.ts'
 import type { Handler } from '../http/operations.ts'
 import { isInstantAndId, Page, paginate } from '../page.ts'
-import { findEntry, selectEntryPageViewsPage, type UpdatedWindow } from '../queries/entries.ts'
+import { findEntry, findEventContext, selectEntryPageViewsPage, type UpdatedWindow } from '../queries/entries.ts'
 import { selectEventsPage } from '../queries/events.ts'
 import { parseTimestamp } from '../timestamp.ts'
 import type { Context } from './context.ts'
@@ -17,7 +17,7 @@ export const getEntry: Handler<'getEntry', Context> = async ({ path }, { db }) =
 
 export const listEntryEvents: Handler<'listEntryEvents', Context> = async ({ path, query }, { db }) => {
   const { projectId, entryId } = path
-  const entry = await findEntry(db, projectId, entryId)
+  const entry = await findEventContext(db, projectId, entryId)
   if (!entry) throw entryNotFound(entryId)
   const page = await paginate(
     ['listEntryEvents', projectId, entryId],

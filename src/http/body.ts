@@ -15,12 +15,15 @@ export function acceptJsonOnly(app: FastifyInstance): void {
     { parseAs: 'buffer', bodyLimit: MAX_BODY_bytes },
     async (_: unknown, bytes: Buffer) => parseJson(bytes),
   )
-  app.addHook('preParsing', async (request) => {
+  app.addHook('preParsing', async (request, reply) => {
+    if (request.method === 'GET' || request.method === 'HEAD') return
     const { 'content-type': type, 'content-encoding': encoding } = request.headers
-    const hasParser = request.method !== 'GET' && request.method !== 'HEAD'
-    if (hasParser && (encoding !== undefined || (type !== undefined && !JSON_UTF8.test(type)))) {
+    const isRepeated = (request.raw.headersDistinct?.['content-type']?.length ?? 0) > 1
+    if (encoding !== undefined || isRepeated || (type !== undefined && !JSON_UTF8.test(type))) {
       throw unsupportedMediaType()
     }
+    // Not before: a caller without a right key is not to be invited to send a body.
+    if (request.headers.expect === '100-continue') reply.raw.writeContinue()
   })
 }
 

@@ -1,13 +1,12 @@
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
-const ENTITY_TAG = /^(?:W\/)?("[^"]*")$/
+/** A tag may hold a comma, so a list of them is not simply split. */
+const ENTITY_TAGS = /(?:W\/)?("[^"]*")|\*/g
 
-/** Whether one of the tags of an If-None-Match is this one, compared weakly (RFC 9110, 13.1.2). */
+/** Whether one member of an If-None-Match is this tag, compared weakly, or `*` (RFC 9110, 13.1.2). */
 function matches(header: string, etag: string): boolean {
-  if (header.trim() === '*') return true
-  // A tag may hold a comma, so the list is not simply split.
-  return (header.match(/(?:W\/)?"[^"]*"/g) ?? []).some((tag) => ENTITY_TAG.exec(tag)?.[1] === etag)
+  return [...header.matchAll(ENTITY_TAGS)].some(([member, tag]) => member === '*' || tag === etag)
 }
 
 /** An onSend hook: gives a resource a strong entity tag, and answers 304 when the caller has it already. */

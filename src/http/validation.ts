@@ -1,6 +1,6 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
-import { type Detail, invalidRequest } from '../errors.ts'
+import { type Detail, invalidRequest, unreadableRequest } from '../errors.ts'
 import { FOREIGN_CURSOR } from '../page.ts'
 import { idProblem, isStorable, jsonDepth, quoted } from '../text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../timestamp.ts'
@@ -47,6 +47,9 @@ export const validatorCompiler: FastifySchemaCompiler<Schema> = ({ schema, httpP
 function bodyValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   return (body: unknown) => {
+    if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+      return { error: unreadableRequest('The body must be a JSON object.') }
+    }
     cutArrays(schema, body)
     const details = validate(body) ? unstorable('/body', body) : explain('/body', validate.errors)
     return details.length > 0 ? { error: invalidRequest(details) } : { value: body }
@@ -54,9 +57,9 @@ function bodyValidator(schema: Schema) {
 }
 
 /** Cuts arrays that are too long to one item too many: to fault each of 100,000 items would keep all others waiting. */
-function cutArrays({ properties = {} }: Schema, body: unknown): void {
+function cutArrays({ properties = {} }: Schema, body: object): void {
   for (const [name, { maxItems = Number.POSITIVE_INFINITY }] of Object.entries(properties)) {
-    const value = (body as Record<string, unknown> | null)?.[name]
+    const value = (body as Record<string, unknown>)[name]
     if (Array.isArray(value) && value.length > maxItems) value.length = maxItems + 1
   }
 }

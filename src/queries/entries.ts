@@ -30,6 +30,19 @@ export function findEntry(db: Database, projectId: string, entryId: string) {
     .executeTakeFirst()
 }
 
+/** What an entry and its module tell of every event of the entry. */
+export function findEventContext(db: Database, projectId: string, entryId: string) {
+  return db
+    .selectFrom('entries as e')
+    .innerJoin('modules as m', (join) =>
+      join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
+    )
+    .select(['e.entry_id', 'e.contact_id', 'e.project_id', 'm.group_id', 'e.module_id'])
+    .where('e.project_id', '=', projectId)
+    .where('e.entry_id', '=', entryId)
+    .executeTakeFirst()
+}
+
 /** Bounds on an entry's updated_at: from `updated_after` on, until before `updated_before`. */
 export interface UpdatedWindow {
   updated_after?: string
@@ -46,7 +59,7 @@ export function selectEntryPageViewsPage(
   const order = ['e.updated_at', 'e.entry_id']
   const page = db
     .selectFrom('entries as e')
-    .selectAll()
+    .select(['e.project_id', 'e.entry_id', 'e.module_id', 'e.contact_id', 'e.created_at', 'e.updated_at'])
     .where('e.project_id', '=', projectId)
     .$if(window.updated_after !== undefined, (query) => query.where('e.updated_at', '>=', window.updated_after ?? ''))
     .$if(window.updated_before !== undefined, (query) => query.where('e.updated_at', '<', window.updated_before ?? ''))

@@ -1,5 +1,10 @@
 import type { Database } from '../../db/connection.ts'
 
+/** Rejects when the database cannot be asked. */
+export async function ping(db: Database): Promise<void> {
+  await db.selectNoFrom((eb) => eb.lit(1).as('pong')).execute()
+}
+
 /** Holds the project's row until the transaction ends, so that writers of one project go one after another. */
 export async function lockProject(db: Database, projectId: string): Promise<void> {
   await db

@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import type pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
 import { canonicalValue, type Identifier } from '../identifier.ts'
-import { withClient } from './client.ts'
+import { begin, withClient } from './client.ts'
 import { LineSplitter } from './lines.ts'
 import { FIELDS, type Field, RECORD_TYPES, type RecordType } from './records.ts'
 import { TABLES } from './stage.ts'
@@ -62,8 +62,7 @@ export async function exportProject(
   { onProgress = () => {} }: ExportOptions = {},
 ): Promise<ExportSummary> {
   return withClient(pool, async (client) => {
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    await client.query(`SET LOCAL statement_timeout = 0; SET LOCAL work_mem = '64MB'; SET LOCAL jit = off`)
+    await begin(client, 'REPEATABLE READ READ ONLY')
     const project = await client.query('SELECT FROM projects WHERE project_id = $1', [projectId])
     if (project.rowCount === 0) throw new Error(`there is no project ${JSON.stringify(projectId)}`)
     const summary: ExportSummary = { bytes: 0, records: emptyCounts() }

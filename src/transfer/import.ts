@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { withClient } from './client.ts'
+import { begin, withClient } from './client.ts'
 import { ImportError, LineSplitter } from './lines.ts'
 import { Merge } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
@@ -62,9 +62,7 @@ export async function importRecords(
   options: ImportOptions = {},
 ): Promise<ImportSummary> {
   return withClient(pool, async (client) => {
-    await client.query('BEGIN ISOLATION LEVEL READ COMMITTED')
-    await client.query(`SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
-      SET LOCAL work_mem = '64MB'; SET LOCAL jit = off`)
+    await begin(client, 'READ COMMITTED')
     try {
       const summary = await importInto(client, input, options)
       await client.query('COMMIT')

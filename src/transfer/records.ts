@@ -341,6 +341,8 @@ export function parseLine(line: string, limits: Limits): ParsedLine {
 
 function readRecord(line: string, limits: Limits): ImportRecord {
   if (line.trim() === '') throw new Problem('', 'must hold a record; empty lines are not allowed')
+  if (line.startsWith('\uFEFF'))
+    throw new Problem('', 'begins with a byte order mark; save the file as UTF-8 without one')
   let object: unknown
   try {
     object = JSON.parse(line)

@@ -55,8 +55,11 @@ test.each([
   expect(await demo()).toBe(successor)
 })
 
-test('demo makes the project under another id', async () => {
+test('demo makes the project under another id, and leaves the key of demo alone', async () => {
+  const own = await demo()
   const key = await demo('--project', 'trial')
+  expect(await readFile(`${keyFile()}-trial`, 'utf8')).toBe(`${key}\n`)
+  expect(await demo()).toBe(own)
   const rows = JSON.parse(await printed(flowtrail('keys', 'list', '--project', 'trial', '--json'))) as object[]
   expect(rows).toMatchObject([{ key_id: parseKey(key)?.key_id, name: 'demo', scopes: ['read', 'events:write'] }])
   expect(await entriesOf('trial')).toBe(5)

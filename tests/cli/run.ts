@@ -39,12 +39,16 @@ export async function printed(outcome: Promise<Outcome>): Promise<string> {
 }
 
 /** Resolves to what the process has printed once it has printed this. @throws Error when it ends before */
-export async function untilPrinted(process: Process, wanted: string): Promise<string> {
-  while (!process.stdout().includes(wanted)) {
-    const ended = await Promise.race([once(process.child.stdout as NodeJS.ReadableStream, 'data'), process.exit])
+export async function untilPrinted(
+  process: Process,
+  wanted: string,
+  stream: 'stdout' | 'stderr' = 'stdout',
+): Promise<string> {
+  while (!process[stream]().includes(wanted)) {
+    const ended = await Promise.race([once(process.child[stream] as NodeJS.ReadableStream, 'data'), process.exit])
     if (!Array.isArray(ended)) throw new Error(`ended with ${ended}: ${process.stderr()}`)
   }
-  return process.stdout()
+  return process[stream]()
 }
 
 /** Runs a line as the operator types it into a shell, from the checkout; `node` is the Node of this process. */

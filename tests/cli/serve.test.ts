@@ -29,6 +29,8 @@ test('serve --demo prints addresses, a key and a call that works when pasted, an
     expect(JSON.parse(answer.stdout)).toMatchObject([{}, {}, { module_id: 'skin-quiz', project_id: 'demo' }])
 
     service.child.kill('SIGINT')
+    // The second one comes when the first is heard already, as it does through npm.
+    await untilPrinted(service, 'stopping PostgreSQL', 'stderr')
     service.child.kill('SIGINT')
     expect(await service.exit).toBe(0)
     expect(await postgresRuns(dataDir)).toBe(false)

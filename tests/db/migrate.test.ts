@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import { sql } from 'kysely'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { connect, type Database } from '../../db/connection.ts'
-import { migrate, migrationStatus } from '../../db/migrate.ts'
+import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
 
@@ -67,4 +67,15 @@ test('a migration that fails leaves nothing behind, and can be run again once th
   expect((await relations()).filter((name) => !name.startsWith('kysely_'))).toEqual(['api_keys'])
   await sql`DROP TABLE api_keys`.execute(db)
   expect(await migrate(db)).toEqual(MIGRATIONS)
+})
+
+test('a schema that a newer release has migrated is known as such, and the server does not start on it', async () => {
+  expect(await newerMigrations(db)).toEqual([])
+  await migrate(db)
+  expect(await newerMigrations(db)).toEqual([])
+  await sql`INSERT INTO kysely_migration VALUES ('9999-future', now()::text)`.execute(db)
+  expect(await newerMigrations(db)).toEqual(['9999-future'])
+  const server = runFlowtrail(['serve'], { DATABASE_URL: database.url })
+  expect(await server.exit).toBe(1)
+  expect(server.stderr()).toBe('flowtrail: A newer release has migrated the database (9999-future). Run that release\n')
 })

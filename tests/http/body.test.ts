@@ -62,7 +62,9 @@ test.each([
   ['an array 10,000 deep', deep(10_000)],
   ['an array 100,000 deep', deep(100_000)],
 ])('recordCustomEvent refuses %s', async (_, body) => {
-  expectFaults(await post(body), ['/body must be a JSON object'])
+  const answer = await post(body)
+  expect(answer.json().error).toEqual({ code: 'invalid_request', message: 'The body must be a JSON object.' })
+  expect(answer.statusCode).toBe(400)
   await expectNothingWritten()
 })
 

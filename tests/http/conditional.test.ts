@@ -36,6 +36,7 @@ describe.each([
     ['a list with empty members', (tag) => `,, ${tag} ,`],
     ['*', () => '*'],
     ['* with white space', () => ' * '],
+    ['* after a tag, as when the header comes twice', () => '"a", *'],
   ])('is a 304 for %s, with GET and HEAD', async (_, header) => {
     for (const method of ['GET', 'HEAD'] as const) {
       const answer = await ask(header(etag), method)
@@ -60,7 +61,6 @@ describe.each([
     ['an open quote', (tag) => tag.slice(0, -1)],
     ['the tag within another', (tag) => `"x${tag.slice(1)}`],
     ['the tag in another case', (tag) => tag.toLowerCase()],
-    ['* in a list', () => '"a", *'],
     ['10,000 quotes', () => '"'.repeat(9_999)],
   ])('is a 200 for %s', async (_, header) => {
     const answer = await ask(header(etag))

@@ -204,7 +204,7 @@ test.each([
     expect(answer.json()).toEqual({
       error: {
         code: 'route_not_found',
-        message: 'There is nothing at this path. /openapi.yaml describes every path there is.',
+        message: 'There is nothing at this path. The API document, openapi.yaml, describes every path there is.',
       },
     })
     expect(answer.statusCode).toBe(404)

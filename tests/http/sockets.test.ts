@@ -219,6 +219,30 @@ test('an Idempotency-Key sent in two headers is refused', async () => {
   expect(await rowCounts(api.db)).toEqual(before)
 })
 
+test('two Content-Types are refused', async () => {
+  const body = JSON.stringify(EVENT)
+  const sent = post(keyed(), 'Content-Type: text/plain', `Content-Length: ${body.length}`, 'Connection: close')
+  expect((await one(sent, body)).status).toBe(415)
+})
+
+test('a request without Host gets the envelope', async () => {
+  const answer = await one(`GET /projects/demo/modules HTTP/1.1\r\n${keyed()}\r\nConnection: close\r\n\r\n`)
+  expect(JSON.parse(answer.body).error.code).toBe('invalid_request')
+  expect(answer.headers['x-request-id']).toBeDefined()
+  expect(answer.status).toBe(400)
+})
+
+test('an expectation that is not known is passed over', async () => {
+  expect((await one(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
+})
+
+test('a body is asked for after the key is checked, and not before', async () => {
+  const expecting = ['Expect: 100-continue', 'Content-Length: 2', 'Connection: close']
+  expect(await say(post(...expecting), '{}')).toMatch(/^HTTP\/1.1 401 /)
+  const said = await say(post(keyed(), ...expecting), '{}')
+  expect(said).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
+})
+
 test('a caller who goes away within the body writes nothing, and is no fault of the service', async () => {
   const accepted = once(api.app.server, 'connection')
   const caller = connect(port, '127.0.0.1')

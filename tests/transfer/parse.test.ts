@@ -102,6 +102,7 @@ describe('parseLine refuses', () => {
     ['an empty line', '', '', 'empty lines'],
     ['a blank line', ' \r', '', 'empty lines'],
     ['what is no JSON', '{"type":', '', 'must be one JSON object'],
+    ['a byte order mark', `\ufeff${JSON.stringify(PROJECT)}`, '', 'byte order mark'],
     ['two records on a line', `${JSON.stringify(PROJECT)}{}`, '', 'must be one JSON object'],
     ['an array', '[]', '', 'must be one JSON object'],
     ['null', 'null', '', 'must be one JSON object'],

@@ -1,0 +1,98 @@
+import { connect as connectSocket, type Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { connect, type Database } from '../../db/connection.ts'
+import { createKey } from '../../src/cli/keys.ts'
+import { SCOPES } from '../../src/keys.ts'
+import { customEvent, fillFixture } from '../recording/fixture.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { kill, type Service, startService } from '../support/service.ts'
+import { holdProject, type Obstacle } from '../support/waiting.ts'
+
+let database: TestDatabase
+let db: Database
+let key: string
+let service: Service
+let obstacle: Obstacle
+let sockets: Socket[]
+beforeEach(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 1 })
+  await fillFixture(database.url)
+  key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
+  service = await startService({ DATABASE_URL: database.url, LOG_LEVEL: 'info' })
+  obstacle = await holdProject(database.url)
+  sockets = []
+})
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy()
+  await obstacle.release()
+  await kill(service)
+  await db.destroy()
+  await database.drop()
+})
+
+/** A connection that is kept alive; `answers` is all that comes over it until it is closed. */
+function openConnection() {
+  const { hostname, port } = new URL(service.address)
+  const socket = connectSocket(Number(port), hostname)
+  sockets.push(socket)
+  const send = (method: string, path: string, body = '') =>
+    socket.write(
+      `${method} ${path} HTTP/1.1\r\nHost: ${hostname}\r\nX-Api-Key: ${key}\r\nContent-Type: application/json\r\n` +
+        `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    )
+  return {
+    socket,
+    answers: text(socket),
+    get: (path: string) => send('GET', path),
+    record: (custom_event_name: string) =>
+      send('POST', '/projects/demo/events', JSON.stringify(customEvent({ custom_event_name }))),
+  }
+}
+
+/** Resolves once the service has said in its log that it stops. */
+const stopping = () => expect.poll(() => service.stdout(), { timeout: 10_000, interval: 10 }).toContain('stopping')
+
+const isRefused = () =>
+  fetch(`${service.address}/livez`).then(
+    () => false,
+    () => true,
+  )
+
+const statusesOf = (answers: string) => [...answers.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map(([, status]) => status)
+
+const storedNames = async () => {
+  const rows = await db.selectFrom('events').select('custom_event_name').orderBy('custom_event_name').execute()
+  return rows.map(({ custom_event_name }) => custom_event_name)
+}
+
+test.each<[string, NodeJS.Signals[]]>([
+  ['SIGTERM', ['SIGTERM']],
+  ['SIGINT, which npm passes on a second time', ['SIGINT', 'SIGINT']],
+  ['SIGINT and SIGTERM again and again', ['SIGINT', 'SIGTERM', 'SIGINT', 'SIGTERM']],
+])('%s lets requests under way finish, takes no new ones, and ends with 0', async (_, signals) => {
+  const busy = openConnection()
+  const queued = openConnection()
+  const idle = openConnection()
+  busy.record('under way')
+  await obstacle.waiting(1)
+  queued.record('in the queue')
+  idle.get('/livez')
+  await new Promise((resolve) => idle.socket.once('data', resolve))
+
+  for (const signal of signals) {
+    service.child.kill(signal)
+    await stopping()
+  }
+  await expect.poll(isRefused).toBe(true)
+  expect(statusesOf(await idle.answers)).toEqual(['200'])
+  busy.get('/projects/demo/modules')
+
+  await obstacle.release()
+  // The answer to the new request is a 503, unless the connection was closed before it was read.
+  expect(['200', '200 503']).toContain(statusesOf(await busy.answers).join(' '))
+  expect(statusesOf(await queued.answers)).toEqual(['200'])
+  expect(await service.exit).toBe(0)
+  expect(await storedNames()).toEqual(['in the queue', 'under way'])
+})
