@@ -94,6 +94,10 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('preClose', async () => {
     stopping = true
   })
+  app.addHook('onSend', async (_, reply) => {
+    // A connection that was busy when the service began to stop would be kept alive, and so would the service.
+    if (stopping) reply.header('connection', 'close')
+  })
   app.addHook('onRequest', async (_, reply) => {
     reply.headers({ 'x-request-id': reply.request.id, 'x-content-type-options': 'nosniff' })
   })

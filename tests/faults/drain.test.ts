@@ -51,6 +51,9 @@ function openConnection() {
   }
 }
 
+/** Less than the service waits for callers that do not let go. */
+const SOON_ms = 20_000
+
 /** Resolves once the service has said in its log that it stops. */
 const stopping = () => expect.poll(() => service.stdout(), { timeout: 10_000, interval: 10 }).toContain('stopping')
 
@@ -71,28 +74,32 @@ test.each<[string, NodeJS.Signals[]]>([
   ['SIGTERM', ['SIGTERM']],
   ['SIGINT, which npm passes on a second time', ['SIGINT', 'SIGINT']],
   ['SIGINT and SIGTERM again and again', ['SIGINT', 'SIGTERM', 'SIGINT', 'SIGTERM']],
-])('%s lets requests under way finish, takes no new ones, and ends with 0', async (_, signals) => {
-  const busy = openConnection()
-  const queued = openConnection()
-  const idle = openConnection()
-  busy.record('under way')
-  await obstacle.waiting(1)
-  queued.record('in the queue')
-  idle.get('/livez')
-  await new Promise((resolve) => idle.socket.once('data', resolve))
+])(
+  '%s lets requests under way finish, takes no new ones, and ends with 0 soon',
+  { timeout: SOON_ms },
+  async (_, signals) => {
+    const busy = openConnection()
+    const queued = openConnection()
+    const idle = openConnection()
+    busy.record('under way')
+    await obstacle.waiting(1)
+    queued.record('in the queue')
+    idle.get('/livez')
+    await new Promise((resolve) => idle.socket.once('data', resolve))
 
-  for (const signal of signals) {
-    service.child.kill(signal)
-    await stopping()
-  }
-  await expect.poll(isRefused).toBe(true)
-  expect(statusesOf(await idle.answers)).toEqual(['200'])
-  busy.get('/projects/demo/modules')
+    for (const signal of signals) {
+      service.child.kill(signal)
+      await stopping()
+    }
+    await expect.poll(isRefused).toBe(true)
+    expect(statusesOf(await idle.answers)).toEqual(['200'])
+    busy.get('/projects/demo/modules')
 
-  await obstacle.release()
-  // The answer to the new request is a 503, unless the connection was closed before it was read.
-  expect(['200', '200 503']).toContain(statusesOf(await busy.answers).join(' '))
-  expect(statusesOf(await queued.answers)).toEqual(['200'])
-  expect(await service.exit).toBe(0)
-  expect(await storedNames()).toEqual(['in the queue', 'under way'])
-})
+    await obstacle.release()
+    // The answer to the new request is a 503, unless the connection was closed before it was read.
+    expect(['200', '200 503']).toContain(statusesOf(await busy.answers).join(' '))
+    expect(statusesOf(await queued.answers)).toEqual(['200'])
+    expect(await service.exit).toBe(0)
+    expect(await storedNames()).toEqual(['in the queue', 'under way'])
+  },
+)
