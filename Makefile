@@ -16,7 +16,8 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it
-	@LOG_LEVEL=$${LOG_LEVEL:-warn} $(RUN) flowtrail -- serve --demo
+	@# npm ends with 130 after Ctrl-C although the server stopped in good order.
+	@trap : INT; LOG_LEVEL=$${LOG_LEVEL:-warn} $(RUN) flowtrail -- serve --demo || [ $$? -eq 130 ]
 
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(RUN) test
