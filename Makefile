@@ -12,7 +12,7 @@ help: ## List the targets
 
 # Installs what the lock file says whenever it has changed since the last time.
 node_modules/.installed: package.json package-lock.json
-	npm ci --no-audit --no-fund --loglevel=error
+	npm ci --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it

@@ -140,7 +140,8 @@ export interface paths {
          *     are complete and always oldest first; an entry without views has an empty array.
          *
          *     To keep a copy in step, walk with `direction=ASC` and `updated_after` set to the latest `updated_at` you have seen
-         *     less five minutes, and replace entries by `entry_id`. A custom event does not change `updated_at`.
+         *     less five minutes, and replace entries by `entry_id`. A custom event does not change `updated_at`, and neither do page
+         *     views that the operator imports without a later `updated_at`; after an import of old data, walk the whole list.
          */
         get: operations["listEntryPageViews"];
         put?: never;
@@ -167,7 +168,8 @@ export interface paths {
          *     **Which contact.** The identifiers name the contact. When none of them is known, a new contact gets all of them;
          *     when the known ones belong to one contact, the event is that contact's and the new ones are added to it; when they
          *     belong to different contacts, nothing is written and the answer is `409`. A contact is also known by the identifier
-         *     `contact_id` holding its own id.
+         *     `contact_id` holding its own id; as long as no contact has that id, it is an identifier like any other. Keys and values
+         *     are compared exactly, case included.
          *
          *     **Which entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`,
          *     else the oldest; when there is none, a new one.
