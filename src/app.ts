@@ -120,10 +120,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onClose', () => authenticator.settle())
 
   const document = await readDocument(basePath)
-  serveProbes(app, {
-    basePath,
-    ready: () => ping(db),
-  })
+  serveProbes(app, { basePath, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writeDb) }
   await bindOperations(app, { document: document.json, handlers, context, authenticator, basePath })

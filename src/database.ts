@@ -1,4 +1,4 @@
-import { type ConnectionOptions, connect, type Database } from '../db/connection.ts'
+import { connect, type Database } from '../db/connection.ts'
 import { useEmbeddedServer } from '../db/embedded.ts'
 import { migrate, migrationStatus, newerMigrations } from '../db/migrate.ts'
 import type { Config } from './config.ts'
@@ -49,14 +49,10 @@ export async function ensureMigrated(config: Config, db: Database): Promise<void
 }
 
 /** Runs work on the configured database, its schema made sure of, and lets go of it afterwards, whatever happens. */
-export async function withDatabase<T>(
-  config: Config,
-  work: (db: Database, url: string) => Promise<T>,
-  options?: ConnectionOptions,
-): Promise<T> {
+export async function withDatabase<T>(config: Config, work: (db: Database, url: string) => Promise<T>): Promise<T> {
   const server = await openServer(config)
   try {
-    const db = connect(server.url, options)
+    const db = connect(server.url)
     try {
       await ensureMigrated(config, db)
       return await work(db, server.url)

@@ -49,5 +49,15 @@ export function parseKey(text: string): ApiKey | undefined {
 /** What is stored instead of the secret: its SHA-256. */
 export const hashSecret = (secret: string): Buffer => createHash('sha256').update(secret).digest()
 
-/** Compares a presented secret with a stored hash in constant time. */
-export const secretMatches = (secret: string, hash: Buffer): boolean => timingSafeEqual(hashSecret(secret), hash)
+/** What is stored of a key and decides whether it is accepted. Instants are in the wire's form. */
+export interface StoredKey {
+  secret_hash: Buffer
+  expires_at: string | null
+  revoked_at: string | null
+}
+
+/** Whether a presented key is the stored one, compared in constant time, and neither revoked nor expired. */
+export function isAccepted(key: ApiKey, stored: StoredKey, now: Date): boolean {
+  if (!timingSafeEqual(hashSecret(key.secret), stored.secret_hash) || stored.revoked_at !== null) return false
+  return stored.expires_at === null || stored.expires_at > now.toISOString()
+}

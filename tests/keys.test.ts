@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { formatKey, generateKey, hashSecret, parseKey, secretMatches } from '../src/keys.ts'
+import { formatKey, generateKey, hashSecret, isAccepted, parseKey } from '../src/keys.ts'
 
 const KEY = { key_id: '0123456789ab', secret: 'ABCDEFGHIJKLMNOPQRSTUVWXYZa' }
 // CRC-32 of "ft_0123456789ab_ABCDEFGHIJKLMNOPQRSTUVWXYZa" as Python's zlib.crc32 gives it, in base62.
@@ -54,8 +54,13 @@ test.each([TEXT.replace('ft_', 'FT_'), TEXT.toLowerCase(), TEXT.toUpperCase(), T
   },
 )
 
-test('hashSecret is SHA-256, and secretMatches knows the secret alone', () => {
+test('hashSecret is SHA-256, and isAccepted knows the secret alone', () => {
   expect(hashSecret(KEY.secret)).toEqual(createHash('sha256').update(KEY.secret).digest())
-  expect(secretMatches(KEY.secret, hashSecret(KEY.secret))).toBe(true)
-  expect(secretMatches(KEY.secret.toLowerCase(), hashSecret(KEY.secret))).toBe(false)
+  const stored = { secret_hash: hashSecret(KEY.secret), expires_at: null, revoked_at: null }
+  const now = new Date('2026-03-01T09:30:00.000Z')
+  expect(isAccepted(KEY, stored, now)).toBe(true)
+  expect(isAccepted({ ...KEY, secret: KEY.secret.toLowerCase() }, stored, now)).toBe(false)
+  expect(isAccepted(KEY, { ...stored, expires_at: '2026-03-01T09:30:00.001Z' }, now)).toBe(true)
+  expect(isAccepted(KEY, { ...stored, expires_at: '2026-03-01T09:30:00.000Z' }, now)).toBe(false)
+  expect(isAccepted(KEY, { ...stored, revoked_at: '2026-03-01T09:29:59.999Z' }, now)).toBe(false)
 })

@@ -4,7 +4,7 @@ import { Command } from 'commander'
 import { createPool, type Database } from '../../db/connection.ts'
 import { type Config, readConfig } from '../config.ts'
 import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
-import { parseKey, SCOPES, secretMatches } from '../keys.ts'
+import { isAccepted, parseKey, SCOPES } from '../keys.ts'
 import { findKey } from '../queries/keys.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, resourceId } from './arguments.ts'
@@ -52,9 +52,9 @@ export async function demoKey(config: Config, db: Database, projectId: string): 
 
 async function isValid(db: Database, projectId: string, text: string): Promise<boolean> {
   const key = parseKey(text)
-  const stored = key && (await findKey(db, projectId, key.key_id))
-  if (!stored || !secretMatches(key.secret, stored.secret_hash) || stored.revoked_at !== null) return false
-  return stored.expires_at === null || stored.expires_at > new Date().toISOString()
+  if (!key) return false
+  const stored = await findKey(db, projectId, key.key_id)
+  return stored !== undefined && isAccepted(key, stored, new Date())
 }
 
 export const demoCommand = () =>

@@ -1,7 +1,7 @@
 import type { onRequestAsyncHookHandler } from 'fastify'
 import type { Database } from '../../db/connection.ts'
 import { insufficientScope, unauthorized } from '../errors.ts'
-import { parseKey, type Scope, secretMatches } from '../keys.ts'
+import { isAccepted, parseKey, type Scope } from '../keys.ts'
 import { findKey, updateKeyUsed } from '../queries/keys.ts'
 import { idProblem } from '../text.ts'
 import type { RateLimiter } from './rate-limit.ts'
@@ -37,9 +37,7 @@ export class Authenticator {
       if (!key || idProblem(projectId) !== undefined) throw unauthorized()
 
       const stored = await findKey(this.#db, projectId, key.key_id)
-      const now = new Date().toISOString()
-      if (!stored || !secretMatches(key.secret, stored.secret_hash)) throw unauthorized()
-      if (stored.revoked_at !== null || (stored.expires_at !== null && stored.expires_at <= now)) throw unauthorized()
+      if (!stored || !isAccepted(key, stored, new Date())) throw unauthorized()
 
       this.#noteUse(projectId, key.key_id)
       await this.#limiter?.consume(key.key_id, reply)

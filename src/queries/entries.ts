@@ -9,38 +9,26 @@ type PageView = components['schemas']['PageView']
 
 const WIRE_FORMAT = 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
 
-export function findEntry(db: Database, projectId: string, entryId: string) {
-  return db
+/** One entry and its module, with what they tell of every event of the entry. */
+const entryInModule = (db: Database, projectId: string, entryId: string) =>
+  db
     .selectFrom('entries as e')
     .innerJoin('modules as m', (join) =>
       join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
     )
-    .select([
-      'e.entry_id',
-      'm.group_id',
-      'e.project_id',
-      'e.module_id',
-      'e.contact_id',
-      'e.created_at',
-      'e.updated_at',
-      'e.entry_data',
-    ])
+    .select(['e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
     .where('e.project_id', '=', projectId)
     .where('e.entry_id', '=', entryId)
+
+export function findEntry(db: Database, projectId: string, entryId: string) {
+  return entryInModule(db, projectId, entryId)
+    .select(['e.created_at', 'e.updated_at', 'e.entry_data'])
     .executeTakeFirst()
 }
 
-/** What an entry and its module tell of every event of the entry. */
+/** What all events of an entry share. The entry's data, which may be large, is left out. */
 export function findEventContext(db: Database, projectId: string, entryId: string) {
-  return db
-    .selectFrom('entries as e')
-    .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
-    )
-    .select(['e.entry_id', 'e.contact_id', 'e.project_id', 'm.group_id', 'e.module_id'])
-    .where('e.project_id', '=', projectId)
-    .where('e.entry_id', '=', entryId)
-    .executeTakeFirst()
+  return entryInModule(db, projectId, entryId).executeTakeFirst()
 }
 
 /** Bounds on an entry's updated_at: from `updated_after` on, until before `updated_before`. */
@@ -75,7 +63,7 @@ export function selectEntryPageViewsPage(
       eb
         .selectFrom('events as v')
         .select(
-          // A CASE would cost more: json_agg keeps the order it is told, and formats the instants as the wire does.
+          // JSON has its own form of an instant, so it is written in the wire's here; the session is in UTC.
           sql<PageView[]>`coalesce(json_agg(json_build_object(
             'timestamp', to_char(v.timestamp, ${sql.lit(WIRE_FORMAT)}),
             'page_id', v.page_id, 'page_key', v.page_key, 'page_index', v.page_index

@@ -84,10 +84,9 @@ async function recordIn(
   idempotencyKey: string | undefined,
 ): Promise<Recorded> {
   await lockProject(db, projectId)
-  const digest = requestDigest(event)
   if (idempotencyKey !== undefined) {
     const stored = await findIdempotencyKey(db, projectId, idempotencyKey)
-    if (stored && !stored.request_digest.equals(digest)) throw idempotencyKeyReused()
+    if (stored && !stored.request_digest.equals(requestDigest(event))) throw idempotencyKeyReused()
     if (stored) return { body: JSON.parse(stored.response) as CustomEventResult, replayed: true }
   }
 
@@ -127,7 +126,7 @@ async function recordIn(
     await insertIdempotencyKey(db, projectId, {
       idempotency_key: idempotencyKey,
       event_id,
-      request_digest: digest,
+      request_digest: requestDigest(event),
       response: JSON.stringify(body),
     })
   }
