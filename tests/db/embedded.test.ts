@@ -170,7 +170,7 @@ describe('several users', () => {
     const [first, second, third] = await Promise.all([useElsewhere(), useElsewhere(), use()])
     const pid = await postmasterPid()
     expect(new Set([first.url, second.url, third.url]).size).toBe(1)
-    expect(await readFile(join(dataDir, 'postgres.log'), 'utf8')).not.toMatch(/already exists|FATAL/)
+    expect(await readFile(join(dataDir, 'postgres.log'), 'utf8')).not.toMatch(/already exists/)
     await Promise.all([releaseElsewhere(first.child), third.release()])
     expect(await query(second.url, 'SELECT 1')).toEqual([[1]])
     expect(await postmasterPid()).toBe(pid)
