@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { runFlowtrail, type Service, startService } from './service.ts'
+
+/** A server process with the demo project on an embedded PostgreSQL of its own, for tools that come from outside. */
+export interface DemoService {
+  address: string
+  /** Keys of project `demo`: with both scopes, and with one alone. */
+  key: string
+  readKey: string
+  writeKey: string
+  /** A key of project `other`, which is empty. */
+  otherKey: string
+  /** A second server on the same data that lets each key make one request a minute. */
+  limitedAddress: string
+  /** What the servers complain about. */
+  complaints: () => string
+  /** Ends the server and its PostgreSQL and removes their data. */
+  stop: () => Promise<void>
+}
+
+/** @param settings of the server, beside where its data is */
+export async function startDemoService(settings: Record<string, string> = {}): Promise<DemoService> {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-demo-'))
+  const home = { DATA_DIR: dataDir }
+  const services: Service[] = []
+  const start = async (more: Record<string, string>) => {
+    const service = await startService({ ...settings, ...home, ...more })
+    services.push(service)
+    return service.address
+  }
+  const stop = async () => {
+    for (const { child } of services) child.kill('SIGTERM')
+    await Promise.all(services.map(({ exit }) => exit))
+    await rm(dataDir, { recursive: true })
+  }
+  try {
+    const address = await start({})
+    await runToEnd(['demo', '--entries', '200'], home)
+    await runToEnd(['projects', 'create', 'other'], home)
+    const createKey = (project: string, ...scopes: string[]) =>
+      runToEnd(['keys', 'create', '--project', project, ...scopes.flatMap((scope) => ['--scope', scope])], home)
+    return {
+      address,
+      key: await createKey('demo'),
+      readKey: await createKey('demo', 'read'),
+      writeKey: await createKey('demo', 'events:write'),
+      otherKey: await createKey('other'),
+      limitedAddress: await start({ RATE_LIMIT_PER_MINUTE: '1' }),
+      complaints: () => services.map(({ stderr }) => stderr()).join(''),
+      stop,
+    }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/** What the command prints. */
+async function runToEnd(args: string[], settings: Record<string, string>): Promise<string> {
+  const command = runFlowtrail(args, settings)
+  const status = await command.exit
+  if (status !== 0) throw new Error(`flowtrail ${args.join(' ')} ended with ${status}: ${command.stderr()}`)
+  return command.stdout().trim()
+}

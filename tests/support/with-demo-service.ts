@@ -1,0 +1,37 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { startDemoService } from './demo-service.ts'
+
+/**
+ * Runs a command against a service with demo data that lives as long as the command, and ends with its status:
+ * `node tests/support/with-demo-service.ts -- command …`. The command finds the service in `FLOWTRAIL_URL`, keys of
+ * project `demo` in `FLOWTRAIL_KEY`, `FLOWTRAIL_READ_KEY` and `FLOWTRAIL_WRITE_KEY`, one of project `other` in
+ * `FLOWTRAIL_OTHER_KEY`, and in `FLOWTRAIL_LIMITED_URL` the same service with one request a minute for each key.
+ */
+const [command, ...args] = process.argv.slice(process.argv.indexOf('--') + 1)
+if (command === undefined) throw new Error('usage: with-demo-service.ts -- command [argument…]')
+
+const { address, limitedAddress, key, readKey, writeKey, otherKey, complaints, stop } = await startDemoService()
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {}) // the command ends by it, then we
+const child = spawn(command, args, {
+  stdio: 'inherit',
+  env: {
+    ...process.env,
+    FLOWTRAIL_URL: address,
+    FLOWTRAIL_KEY: key,
+    FLOWTRAIL_READ_KEY: readKey,
+    FLOWTRAIL_WRITE_KEY: writeKey,
+    FLOWTRAIL_OTHER_KEY: otherKey,
+    FLOWTRAIL_LIMITED_URL: limitedAddress,
+  },
+})
+const status = await once(child, 'close').then(
+  ([code]) => code ?? 1,
+  (error) => {
+    console.error(`${command}: ${error.message}`)
+    return 1
+  },
+)
+process.stderr.write(complaints())
+await stop()
+process.exit(status)
