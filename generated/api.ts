@@ -191,6 +191,16 @@ export interface components {
     schemas: {
         /** @description An opaque identifier, compared byte by byte. It holds no control characters and is not `.` or `..`. */
         ResourceId: string;
+        /**
+         * @description `ASC` is ascending, `DESC` descending.
+         * @default DESC
+         * @enum {string}
+         */
+        SortDirection: "ASC" | "DESC";
+        /** @description An opaque text that names the place in a list where a page begins. */
+        PageCursor: string;
+        /** @description Entity tags separated by commas, or `*` (RFC 9110). */
+        EntityTags: string;
         /** @description A module, without its definition. */
         FlowModuleSummary: {
             /** @description Unique identifier of the module. */
@@ -394,7 +404,7 @@ export interface components {
         /** @description A custom event to record. */
         CustomEventInput: {
             /** @description Module the event belongs to. */
-            module_id: string;
+            module_id: components["schemas"]["ResourceId"];
             /**
              * Format: date-time
              * @description When the event happened. However late is fine; at most 24 hours ahead of the server's clock.
@@ -698,7 +708,7 @@ export interface components {
                 "X-Request-Id": components["headers"]["RequestId"];
                 "Cache-Control": components["headers"]["NoStore"];
                 "Retry-After": components["headers"]["RetryAfter"];
-                RateLimit: components["headers"]["RateLimit"];
+                RateLimit: components["headers"]["RateLimitSpent"];
                 "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
                 [name: string]: unknown;
             };
@@ -761,12 +771,12 @@ export interface components {
         /** @description How many records a page holds at most. */
         Limit: number;
         /** @description `ASC` sorts ascending, `DESC` descending. */
-        Direction: "ASC" | "DESC";
+        Direction: components["schemas"]["SortDirection"];
         /**
          * @description Where the page begins: the `Next-Cursor` of the page before. It goes with the operation, path, direction and
          *     filters it was given for (`limit` may change) and does not expire.
          */
-        Cursor: string;
+        Cursor: components["schemas"]["PageCursor"];
         /**
          * @description Only entries with `updated_at` at or after this instant.
          * @example 2026-01-01T00:00:00Z
@@ -778,7 +788,7 @@ export interface components {
          */
         UpdatedBefore: string;
         /** @description One or more entity tags, or `*`. When the resource still has one of them, the answer is `304`. */
-        IfNoneMatch: string;
+        IfNoneMatch: components["schemas"]["EntityTags"];
         /**
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event.
          *     With the same key and the same event the first answer is given again; with another event the answer is `422`.
@@ -814,9 +824,19 @@ export interface components {
         Vary: string;
         /**
          * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
-         * @example </projects/demo/entries-page-views?cursor=AWJ4&direction=ASC&limit=10>; rel="next"
+         * @example </projects/demo/modules/skin-quiz/versions?cursor=AWJ4&limit=2>; rel="next"
          */
-        Link: string;
+        ModuleVersionsLink: string;
+        /**
+         * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
+         * @example </projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001/events?cursor=AWJ4&limit=2>; rel="next"
+         */
+        EntryEventsLink: string;
+        /**
+         * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
+         * @example </projects/demo/entries-page-views?cursor=AWJ4&limit=2>; rel="next"
+         */
+        EntryPageViewsLink: string;
         /**
          * @description Present when there is more. The `cursor` of the next page.
          * @example AWJ4
@@ -830,12 +850,17 @@ export interface components {
         /**
          * @description Present when the operator limits the rate: what is left (`r`) and in how many seconds it is reset (`t`)
          *     (draft-ietf-httpapi-ratelimit-headers).
-         * @example "default";r=58;t=31
+         * @example "default";r=1;t=31
          */
         RateLimit: string;
         /**
+         * @description Nothing is left; `t` tells in how many seconds it is reset.
+         * @example "default";r=0;t=1
+         */
+        RateLimitSpent: string;
+        /**
          * @description Present when the operator limits the rate. The quota (`q`) and its window in seconds (`w`).
-         * @example "default";q=60;w=60
+         * @example "default";q=2;w=60
          */
         RateLimitPolicy: string;
         /**
@@ -972,7 +997,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    Link: components["headers"]["Link"];
+                    Link: components["headers"]["ModuleVersionsLink"];
                     "Next-Cursor": components["headers"]["NextCursor"];
                     "Cache-Control": components["headers"]["CacheControl"];
                     Vary: components["headers"]["Vary"];
@@ -1128,7 +1153,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    Link: components["headers"]["Link"];
+                    Link: components["headers"]["EntryEventsLink"];
                     "Next-Cursor": components["headers"]["NextCursor"];
                     "Cache-Control": components["headers"]["CacheControl"];
                     Vary: components["headers"]["Vary"];
@@ -1188,7 +1213,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    Link: components["headers"]["Link"];
+                    Link: components["headers"]["EntryPageViewsLink"];
                     "Next-Cursor": components["headers"]["NextCursor"];
                     "Cache-Control": components["headers"]["CacheControl"];
                     Vary: components["headers"]["Vary"];

@@ -25,14 +25,15 @@ const ajv = new Ajv({ allErrors: true, verbose: true, useDefaults: true, keyword
 ajv.addFormat('date-time', (text: string) => parseTimestamp(text).ok)
 ajv.addFormat('int32', true)
 
+const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
+
 /** What patterns of the document ask for, in words; `idProblem` has the words for those of ids. */
 const PATTERNS = new Map<string | undefined, string>([
   ['^[^\\x00-\\x1F\\x7F-\\x9F]+$', 'must not hold control characters'],
   ['^[\\x21-\\x7E]+$', 'must hold visible ASCII characters only, and no spaces'],
   ['^[A-Za-z0-9_-]+$', FOREIGN_CURSOR],
+  ['^[^\\x00]+$', NOT_STORABLE],
 ])
-
-const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
 /**
  * Validates as the document says, strictly: nothing is coerced but the integers of paths and queries, nothing unknown is
@@ -108,8 +109,8 @@ const INTEGER = /^-?(0|[1-9]\d*)$/
 /** A plain decimal integer as a number; other text stays text, which no integer schema lets pass. */
 function readInteger(text: string): number | string {
   if (!INTEGER.test(text)) return text
-  // Past the largest double there is only infinity, which JSON cannot write back.
-  return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, Number(text)))
+  // An error writes it back, and past these not every JSON reader keeps it or takes it for an integer.
+  return Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, Number(text)))
 }
 
 /** One detail for each faulty place: of several errors at one place the first tells enough. */

@@ -161,9 +161,11 @@ test.each([
   ['2147483647', 2147483647],
   ['2147483648', 2147483648],
   ['-2147483649', -2147483649],
-  ['9007199254740993', 9007199254740992],
-  ['1'.repeat(20), Number('1'.repeat(20))],
-  ['9'.repeat(400), Number.MAX_VALUE],
+  ['9007199254740993', Number.MAX_SAFE_INTEGER],
+  ['-9007199254740993', Number.MIN_SAFE_INTEGER],
+  // As a double it is written 1.1111111111111112e+21, which to a strict JSON reader is no integer.
+  ['1'.repeat(22), Number.MAX_SAFE_INTEGER],
+  ['9'.repeat(400), Number.MAX_SAFE_INTEGER],
 ])('getModuleVersion finds no version %s', async (version, versionNumber) => {
   const answer = await get(`/projects/demo/modules/skin-quiz/versions/${version}`)
   expect(answer.statusCode).toBe(404)
