@@ -1,0 +1,140 @@
+"""Tells schemathesis what OpenAPI 3.0.3 cannot state, which it would else break in calls that it takes for valid.
+
+What one value must be is said by a format, and so is known where calls are made up: a wrong call is wrong in one place.
+What values must be to each other is seen to just before a call; whatever the schema itself refuses is left as it is.
+"""
+
+import json
+import re
+import uuid
+from datetime import datetime
+
+import schemathesis
+from hypothesis import strategies as st
+
+import checks  # noqa: F401  registers them
+
+PROJECT = 'demo'
+
+TEXT = st.text(st.characters(exclude_categories=['Cs']), max_size=20)
+STORABLE_TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'), min_size=1, max_size=20)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.booleans() | NUMBERS | STORABLE_TEXT
+
+
+def objects_of(values):
+    return st.dictionaries(TEXT, values, max_size=3)
+
+
+def json_texts(values, padded, lengths):
+    """Values as JSON text, and texts with the lengths at the limits, at which no value would arrive by itself."""
+    written = st.builds(lambda value, ascii: json.dumps(value, ensure_ascii=ascii), values, st.booleans())
+    at_limits = st.sampled_from(lengths).map(lambda length: padded.replace('…', 'x' * (length - len(padded) + 1)))
+    return written | at_limits
+
+
+VALUES = st.recursive(st.none() | SCALARS, lambda values: st.lists(values, max_size=3) | objects_of(values))
+# An identifier's value is JSON text of a non-empty string, a number or a boolean.
+IDENTIFIER_VALUES = st.integers(0, 9).map(str) | json_texts(SCALARS, '"…"', [3, 1023, 1024, 1025])
+# A custom event's properties are the text of a JSON object, whose size is limited in bytes.
+EVENT_PROPS = json_texts(objects_of(VALUES), '{"p":"…"}', [32767, 32768, 32769])
+OFFSETS = st.builds('{}{:02}:{:02}'.format, st.sampled_from('+-'), st.integers(0, 23), st.integers(0, 59))
+# An instant is one of the years 1 to 9999 in UTC, and an event's is at most 24 hours ahead.
+INSTANTS = st.builds(
+    '{}{}{}'.format,
+    st.datetimes(datetime(1, 1, 2), datetime(2026, 1, 1)).map(lambda at: at.isoformat('T', 'seconds')),
+    st.just('') | st.text('0123456789', min_size=1, max_size=9).map('.{}'.format),
+    st.sampled_from('Zz') | OFFSETS,
+)
+schemathesis.openapi.format('identifier-value', IDENTIFIER_VALUES)
+schemathesis.openapi.format('event-props', EVENT_PROPS)
+schemathesis.openapi.format('date-time', INSTANTS)
+
+
+@schemathesis.hook
+def before_load_schema(context, raw_schema):
+    """A project is valid when the key is its own; values and properties are JSON inside strings."""
+    components = raw_schema['components']
+    components['parameters']['ProjectId']['schema'] = {'type': 'string', 'enum': [PROJECT]}
+    components['schemas']['ContactIdentifier']['properties']['value']['format'] = 'identifier-value'
+    components['schemas']['CustomEventInput']['properties']['custom_event_props']['format'] = 'event-props'
+
+
+def distinct_keys(case):
+    """No key may occur twice in one event."""
+    identifiers = case.body.get('identifiers') if isinstance(case.body, dict) else None
+    if not isinstance(identifiers, list):
+        return
+    seen = set()
+    for identifier in identifiers:
+        key = identifier.get('key') if isinstance(identifier, dict) else None
+        if not isinstance(key, str):
+            continue
+        if key in seen:
+            identifier['key'] = key = f'{len(seen)}{key}'[: max(128, len(key))]
+        seen.add(key)
+
+
+def window_in_order(case):
+    """`updated_after` comes before `updated_before`, by a millisecond or more."""
+    after, before = (instant(case.query.get(name)) for name in ('updated_after', 'updated_before'))
+    if after is None or before is None or after < before:
+        return
+    later = case.query.pop('updated_after')
+    if after > before:
+        case.query.update(updated_after=case.query['updated_before'], updated_before=later)
+
+
+def instant(text):
+    """What the text says, to the millisecond, or None when it is no instant."""
+    try:
+        at = datetime.fromisoformat(text.upper())
+    except (AttributeError, ValueError):
+        return None
+    return at.replace(microsecond=at.microsecond // 1000 * 1000) if at.tzinfo else None
+
+
+# The requests whose next pages the cursors begin.
+PAGES = {}
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    for cursor in response.headers.get('next-cursor', []):
+        filters = {name: value for name, value in case.query.items() if name not in ('limit', 'cursor')}
+        PAGES[cursor] = (dict(case.path_parameters), filters)
+
+
+def known_cursor(case):
+    """A cursor is one that the service gave, and goes with the path, direction and filters it was given for."""
+    cursor = case.query.get('cursor')
+    if not isinstance(cursor, str) or not re.fullmatch('[A-Za-z0-9_-]{1,2048}', cursor):
+        return
+    if cursor not in PAGES:
+        del case.query['cursor']
+        return
+    path_parameters, filters = PAGES[cursor]
+    case.path_parameters.update(path_parameters)
+    case.query = {**filters, **{name: case.query[name] for name in ('limit', 'cursor') if name in case.query}}
+
+
+# The events that were sent with a key.
+SENT = {}
+
+
+def own_idempotency_key(case):
+    """A key is for one event: a link repeats that event, any other call gets a key of its own."""
+    key = case.headers.get('Idempotency-Key')
+    if not isinstance(key, str) or not re.fullmatch(r'[\x21-\x7E]{1,255}', key):
+        return
+    if key in SENT:
+        case.body = SENT[key]
+    else:
+        case.headers['Idempotency-Key'] = f'{uuid.uuid4()}{key}'[:255]
+        SENT[case.headers['Idempotency-Key']] = case.body
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    for rule in (distinct_keys, window_in_order, known_cursor, own_idempotency_key):
+        rule(case)
