@@ -139,8 +139,21 @@ export function answerProblems(
   if (!/^application\/json(; charset=utf-8)?$/.test(String(headers['content-type']))) {
     problems.push(`content-type is ${headers['content-type']}`)
   }
-  return [...problems, ...validate(schema, JSON.parse(body))]
+  return [...problems, ...validateText(schema, body)]
 }
+
+function validateText(schema: Schema, body: string): string[] {
+  let value: unknown
+  try {
+    value = JSON.parse(body)
+  } catch {
+    return ['the body is not JSON']
+  }
+  return validate(schema, value)
+}
+
+/** How a failure begins that tells what `watchAnswers` found, a line for each. */
+export const BROKEN_DOCUMENT = 'answers that break the document:'
 
 /**
  * Holds every answer of the app against the document, before and after serialization, and collects what does not fit:
@@ -168,7 +181,7 @@ export function watchAnswers(app: FastifyInstance, problems: string[]): void {
   })
   // Answers are looked at as they leave: hooks of routes may still change them after this one.
   app.addHook('onSend', async (request, _, payload) => {
-    if (isApi(request)) bodies.set(request, typeof payload === 'string' ? payload : '')
+    if (isApi(request)) bodies.set(request, String(payload ?? ''))
     return payload
   })
   app.addHook('onResponse', async (request, reply) => {

@@ -20,6 +20,16 @@ export interface DemoService {
   stop: () => Promise<void>
 }
 
+/** How a command from outside finds the service in its environment. */
+export const demoEnvironment = (service: DemoService): Record<string, string> => ({
+  FLOWTRAIL_URL: service.address,
+  FLOWTRAIL_KEY: service.key,
+  FLOWTRAIL_READ_KEY: service.readKey,
+  FLOWTRAIL_WRITE_KEY: service.writeKey,
+  FLOWTRAIL_OTHER_KEY: service.otherKey,
+  FLOWTRAIL_LIMITED_URL: service.limitedAddress,
+})
+
 /** @param settings of the server, beside where its data is */
 export async function startDemoService(settings: Record<string, string> = {}): Promise<DemoService> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-demo-'))

@@ -16,11 +16,9 @@ declare module 'vitest' {
   }
 }
 
-/** The server of TEST_DATABASE_URL or, without it, an embedded one of this run alone, with a migrated template on it. */
+/** A server for the tests with a migrated template on it. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const server = process.env.TEST_DATABASE_URL
-    ? { url: process.env.TEST_DATABASE_URL, release: async () => {} }
-    : await startEmbedded()
+  const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
   await onServer(server.url, `CREATE DATABASE ${template}`)
   const db = connect(databaseUrl(server.url, template), { max: 1 })
@@ -33,6 +31,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await onServer(server.url, `DROP DATABASE ${template}`)
     await server.release()
   }
+}
+
+/** The server of TEST_DATABASE_URL or, without it, an embedded one of this run alone. */
+export async function useServer(): Promise<{ url: string; release: () => Promise<void> }> {
+  const { TEST_DATABASE_URL } = process.env
+  return TEST_DATABASE_URL ? { url: TEST_DATABASE_URL, release: async () => {} } : startEmbedded()
 }
 
 async function startEmbedded() {

@@ -22,10 +22,11 @@ export interface Service extends Process {
 
 /** Runs the command line in a process of its own, with these settings and none of ours. */
 export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
-  const { PATH, TMPDIR } = process.env
-  const child = spawn(process.execPath, ['src/cli/main.ts', ...args], {
+  const { PATH, TMPDIR, RECORD_EXCHANGES } = process.env
+  const record = RECORD_EXCHANGES ? ['--import', path.join(ROOT, 'tests/proxy/record-process.ts')] : []
+  const child = spawn(process.execPath, [...record, 'src/cli/main.ts', ...args], {
     cwd: ROOT,
-    env: { PATH, ...(TMPDIR && { TMPDIR }), ...settings },
+    env: { PATH, ...(TMPDIR && { TMPDIR }), ...(RECORD_EXCHANGES && { RECORD_EXCHANGES }), ...settings },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]

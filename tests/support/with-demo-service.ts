@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { startDemoService } from './demo-service.ts'
+import { demoEnvironment, startDemoService } from './demo-service.ts'
 
 /**
  * Runs a command against a service with demo data that lives as long as the command, and ends with its status:
@@ -11,19 +11,11 @@ import { startDemoService } from './demo-service.ts'
 const [command, ...args] = process.argv.slice(process.argv.indexOf('--') + 1)
 if (command === undefined) throw new Error('usage: with-demo-service.ts -- command [argument…]')
 
-const { address, limitedAddress, key, readKey, writeKey, otherKey, complaints, stop } = await startDemoService()
+const service = await startDemoService()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {}) // the command ends by it, then we
 const child = spawn(command, args, {
   stdio: 'inherit',
-  env: {
-    ...process.env,
-    FLOWTRAIL_URL: address,
-    FLOWTRAIL_KEY: key,
-    FLOWTRAIL_READ_KEY: readKey,
-    FLOWTRAIL_WRITE_KEY: writeKey,
-    FLOWTRAIL_OTHER_KEY: otherKey,
-    FLOWTRAIL_LIMITED_URL: limitedAddress,
-  },
+  env: { ...process.env, ...demoEnvironment(service) },
 })
 const status = await once(child, 'close').then(
   ([code]) => code ?? 1,
@@ -32,6 +24,6 @@ const status = await once(child, 'close').then(
     return 1
   },
 )
-process.stderr.write(complaints())
-await stop()
+process.stderr.write(service.complaints())
+await service.stop()
 process.exit(status)
