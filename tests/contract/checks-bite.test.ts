@@ -90,6 +90,7 @@ describe('answerProblems', () => {
       problems(200, { ...readHeaders, 'content-type': 'application/json; charset=latin1' }, version),
       'content-type',
     ],
+    ['what is no JSON', answerProblems('getModuleVersion', 200, readHeaders, '{"module_id":'), 'the body is not JSON'],
     ['a body of what is not modified', problems(304, readHeaders, version), 'a body where there should be none'],
     [
       'another shape outside the document',

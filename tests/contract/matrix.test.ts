@@ -127,10 +127,12 @@ test.each(cells)('$name', async ({ operationId, status, code, how }) => {
   })
   expect(answer.headers.vary).toBe(isRead && isSuccess ? 'X-Api-Key' : undefined)
   expect(answer.headers['www-authenticate']).toBe(status === 401 ? 'ApiKey realm="flowtrail"' : undefined)
-  expect('retry-after' in answer.headers).toBe(status === 429 || status === 503)
-  expect('etag' in answer.headers).toBe(isSuccess && 304 in matrix[operationId])
-  expect('ratelimit' in answer.headers).toBe(how.at === 'busy')
-  expect('ratelimit-policy' in answer.headers).toBe(how.at === 'busy')
+  const some = ['etag', 'ratelimit', 'ratelimit-policy', 'retry-after']
+  expect(some.filter((name) => name in answer.headers)).toEqual([
+    ...(isSuccess && 304 in matrix[operationId] ? ['etag'] : []),
+    ...(how.at === 'busy' ? ['ratelimit', 'ratelimit-policy'] : []),
+    ...(status === 429 || status === 503 ? ['retry-after'] : []),
+  ])
 })
 
 test('every code of the catalogue that an operation can answer is in the matrix', () => {

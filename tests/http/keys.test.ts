@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/keys.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/keys.ts'
@@ -12,6 +12,7 @@ beforeAll(async () => {
 afterAll(() => api.close())
 
 const MODULES = '/projects/demo/modules'
+const ENTRY = '019ca8bb-b5c0-7000-8000-000000000001'
 
 /** A new key of project demo, taken apart too. */
 async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}) {
@@ -88,6 +89,36 @@ test.each(REFUSALS)('a key is refused: %s', async (_, request) => {
 test('a project that does not exist is answered as one that is not the key’s', async () => {
   const bodyFor = async (project: string) => (await api.call({ path: `/projects/${project}/modules` })).body
   expect((await bodyFor('nowhere')).replace('nowhere', 'other')).toBe(await bodyFor('other'))
+})
+
+describe('another project, with a key of its own,', () => {
+  let otherKey: string
+  beforeAll(async () => {
+    otherKey = await createKey(api.db, 'other', { name: '', scopes: SCOPES, expires_at: null })
+  })
+
+  test.each(['modules', 'entries-page-views'])('has no rows of this one in %s', async (path) => {
+    expect((await api.call({ path: `/projects/other/${path}`, key: otherKey })).body).toBe('[]')
+  })
+
+  test.each([
+    ['modules/skin-quiz', 'module_does_not_exist'],
+    ['modules/skin-quiz/versions', 'module_does_not_exist'],
+    ['modules/skin-quiz/versions/1', 'module_does_not_exist'],
+    [`entries/${ENTRY}`, 'entry_not_found'],
+    [`entries/${ENTRY}/events`, 'entry_not_found'],
+  ])('has no %s, which is here', async (path, code) => {
+    expect((await api.call({ path: `/projects/demo/${path}` })).statusCode).toBe(200)
+    const answer = await api.call({ path: `/projects/other/${path}`, key: otherKey })
+    expect(answer.statusCode).toBe(404)
+    expect(answer.json().error.code).toBe(code)
+  })
+
+  test('cannot record for a module that is here', async () => {
+    const answer = await api.call({ method: 'POST', path: '/projects/other/events', key: otherKey, body: EVENT })
+    expect(answer.statusCode).toBe(404)
+    expect(answer.json().error.code).toBe('module_does_not_exist')
+  })
 })
 
 test('a key is trimmed of the white space that HTTP allows around a value', async () => {

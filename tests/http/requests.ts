@@ -29,8 +29,8 @@ export async function rowCounts(db: Database): Promise<Record<string, number>> {
 
 /** Holds an answer to be a 400 that says exactly these faults, each `pointer message`. */
 export function expectFaults(answer: LightMyRequestResponse, faults: string[]): void {
+  expect(answer.statusCode).toBe(400)
   expect(answer.json().error.code).toBe('invalid_request')
   const details: { pointer: string; message: string }[] = answer.json().error.details ?? []
   expect(details.map(({ pointer, message }) => `${pointer} ${message}`)).toEqual(faults)
-  expect(answer.statusCode).toBe(400)
 }

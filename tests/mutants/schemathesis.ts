@@ -1,0 +1,92 @@
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { availableParallelism } from 'node:os'
+import path from 'node:path'
+import { connect, type Database } from '../../db/connection.ts'
+import { migrate } from '../../db/migrate.ts'
+import { buildApp } from '../../src/app.ts'
+import { loadDemo } from '../../src/cli/demo.ts'
+import { createKey } from '../../src/cli/keys.ts'
+import { SCOPES } from '../../src/keys.ts'
+import { databaseUrl, onServer } from '../support/global-setup.ts'
+import { RIGHT } from './killers.ts'
+import { MUTANTS, mutationOf } from './mutants.ts'
+
+const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
+
+/** A quick look: what schemathesis tries of its own accord on each operation, until something is wrong. */
+const QUICK_LOOK = ['--phases=examples,coverage', '--max-examples=10', '--max-failures=1', '--no-color']
+
+/** Lets schemathesis have a quick look, over HTTP, at one operation of each mutant and at all of the right service. */
+export async function askSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
+  const name = `flowtrail_mutants_${randomBytes(8).toString('hex')}`
+  await onServer(server, `CREATE DATABASE ${name}`)
+  const url = databaseUrl(server, name)
+  const db = connect(url, { max: 4 })
+  const findings = new Map<string, string[]>()
+  try {
+    await migrate(db)
+    // Two projects with the same ids in them, so that what is foreign is seen.
+    for (const projectId of ['demo', 'other']) await loadDemo(url, { projectId, entries: 20 })
+    const keys = await createKeys(db)
+    const ask = async (service: string) => void findings.set(service, await look(service, db, keys))
+    // Alone, as it installs schemathesis where that is not there yet.
+    await ask(RIGHT)
+    const queue = mutants.values()
+    await Promise.all(
+      Array.from({ length: availableParallelism() }, async () => {
+        for (const mutant of queue) await ask(mutant)
+      }),
+    )
+  } finally {
+    await db.destroy()
+    await onServer(server, `DROP DATABASE ${name} WITH (FORCE)`)
+  }
+  return findings
+}
+
+async function createKeys(db: Database): Promise<Record<string, string>> {
+  const create = (project: string, scopes: readonly string[]) =>
+    createKey(db, project, { name: 'mutants', scopes: [...scopes], expires_at: null })
+  return {
+    FLOWTRAIL_KEY: await create('demo', SCOPES),
+    FLOWTRAIL_READ_KEY: await create('demo', ['read']),
+    FLOWTRAIL_WRITE_KEY: await create('demo', ['events:write']),
+    FLOWTRAIL_OTHER_KEY: await create('other', SCOPES),
+  }
+}
+
+async function look(service: string, db: Database, keys: Record<string, string>): Promise<string[]> {
+  const app = await buildApp({
+    config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+    db,
+    writeDb: db,
+    logger: false,
+    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, db),
+  })
+  const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
+  const operation = MUTANTS[service]?.operation
+  const options = [...QUICK_LOOK, ...(operation ? [`--include-operation-id=${operation}`] : [])]
+  const { status, output } = await run(FUZZ, options, { ...keys, FLOWTRAIL_URL })
+  await app.close()
+  return status === 0 ? [] : findingsIn(output)
+}
+
+/** Each check that failed and what it says first; all there is when it says nothing of the kind. */
+function findingsIn(output: string): string[] {
+  const failed = [...output.matchAll(/^- ST\d+ (.+)\n(?:\n(( {4}.+\n)+))?/gm)]
+  return failed.length > 0 ? failed.map(([, check, saying]) => `${check}: ${saying ?? ''}`) : [output]
+}
+
+function run(command: string, options: string[], env: Record<string, string>) {
+  return new Promise<{ status: number; output: string }>((resolve) => {
+    execFile(
+      command,
+      options,
+      { env: { ...process.env, ...env }, maxBuffer: 64 * 2 ** 20 },
+      (error, stdout, stderr) => {
+        resolve({ status: error ? Number(error.code) : 0, output: stdout + stderr })
+      },
+    )
+  })
+}
