@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+
+/** The folder whose folders each hold a generator's client; see journey.md. */
+export const home = import.meta.dirname
+
+/** The generators by folder, each with the places that pin its version, in the order of docs/sdks.md. */
+const PINS: Record<string, { file: string; pin: RegExp }[]> = {
+  'openapi-fetch': [
+    { file: 'package.json', pin: /"openapi-typescript": "(.+)"/ },
+    { file: 'package.json', pin: /"openapi-fetch": "(.+)"/ },
+  ],
+  'hey-api': [{ file: 'package.json', pin: /"@hey-api\/openapi-ts": "(.+)"/ }],
+  'openapi-generator-python': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
+  'openapi-python-client': [{ file: 'requirements.in', pin: /^openapi-python-client==(\S+)/m }],
+  'openapi-generator-java': [
+    { file: 'pom.xml', pin: /<artifactId>openapi-generator-maven-plugin<.*\s+<version>(.+)</ },
+  ],
+  'oapi-codegen': [{ file: 'go.mod', pin: /oapi-codegen\/v2 v(\S+)/ }],
+  progenitor: [{ file: 'Cargo.toml', pin: /^progenitor = "=(.+)"/m }],
+}
+
+/** The folders' names. */
+export const generators = Object.keys(PINS)
+
+/** The version that a generator's folder pins, or several, for a generator and its runtime. */
+export const versionOf = (generator: string): string =>
+  (PINS[generator] ?? [])
+    .map(({ file, pin }) => pin.exec(readFileSync(path.join(home, generator, file), 'utf8'))?.[1] ?? '?')
+    .join(' + ')

@@ -1,0 +1,304 @@
+// Command journey takes the client that oapi-codegen made on the journey of ../journey.md.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"example.com/app/generated/flowtrail"
+)
+
+const (
+	project = "demo"
+	module  = "skin-quiz"
+)
+
+var ctx = context.Background()
+
+func main() {
+	url := os.Getenv("FLOWTRAIL_URL")
+	client := connect(url, "FLOWTRAIL_KEY")
+
+	step("list-modules", func() {
+		answer := must(client.ListModulesWithResponse(ctx, project))
+		found := false
+		for _, summary := range body(answer, answer.JSON200) {
+			found = found || summary.ModuleId == module
+		}
+		expect(found, "%s is not listed", module)
+	})
+
+	var etag string
+	step("get-module", func() {
+		answer := must(client.GetModuleWithResponse(ctx, project, module, nil))
+		definition := body(answer, answer.JSON200).JsonStringProd
+		expect(json.Valid([]byte(definition)), "json_string_prod is %q", definition)
+		etag = answer.Headers200.ETag
+	})
+
+	var version flowtrail.ModuleVersionSummary
+	step("list-versions", func() {
+		answer := must(client.ListModuleVersionsWithResponse(ctx, project, module, nil))
+		versions := body(answer, answer.JSON200)
+		expect(len(versions) > 0, "there are none")
+		version = versions[0]
+	})
+
+	step("get-version", func() {
+		answer := must(client.GetModuleVersionWithResponse(ctx, project, module, int(version.VersionNumber), nil))
+		got := body(answer, answer.JSON200)
+		expect(got.SavedAt.Equal(version.SavedAt), "saved at %s, listed with %s", got.SavedAt, version.SavedAt)
+		expect(json.Valid([]byte(got.JsonString)), "json_string is %q", got.JsonString)
+	})
+
+	var first flowtrail.EntryPageViews
+	step("page-through", func() {
+		byLink := map[string]bool{}
+		params := flowtrail.ListEntryPageViewsParams{Limit: ptr(50)}
+		for target := ptr(""); target != nil; {
+			answer := must(client.ListEntryPageViewsWithResponse(ctx, project, &params, follow(*target)))
+			page := body(answer, answer.JSON200)
+			if len(byLink) == 0 {
+				first = page[0]
+			}
+			collect(byLink, page)
+			target = answer.Headers200.Link
+		}
+		expect(len(byLink) >= 200, "only %d entries", len(byLink))
+
+		byCursor := map[string]bool{}
+		params = flowtrail.ListEntryPageViewsParams{Limit: ptr(30), Direction: ptr(flowtrail.ASC)}
+		for more := true; more; more = params.Cursor != nil {
+			answer := must(client.ListEntryPageViewsWithResponse(ctx, project, &params))
+			collect(byCursor, body(answer, answer.JSON200))
+			params.Cursor = answer.Headers200.NextCursor
+		}
+		expect(maps.Equal(byLink, byCursor), "%d entries by Link, %d by Next-Cursor", len(byLink), len(byCursor))
+
+		params = flowtrail.ListEntryPageViewsParams{UpdatedAfter: &first.UpdatedAt}
+		answer := must(client.ListEntryPageViewsWithResponse(ctx, project, &params))
+		latest := body(answer, answer.JSON200)
+		expect(len(latest) > 0, "none updated at or after %s", first.UpdatedAt)
+		for _, entry := range latest {
+			expect(entry.UpdatedAt.Equal(first.UpdatedAt), "updated at %s, the latest at %s", entry.UpdatedAt, first.UpdatedAt)
+		}
+	})
+
+	step("get-entry", func() {
+		answer := must(client.GetEntryWithResponse(ctx, project, first.EntryId, nil))
+		var created time.Time = body(answer, answer.JSON200).CreatedAt
+		expect(created.Equal(first.CreatedAt), "created at %s, listed with %s", created, first.CreatedAt)
+	})
+
+	step("list-events", func() {
+		viewed := 0
+		for _, event := range eventsOf(client, first.EntryId) {
+			if event.PageIndex != nil {
+				viewed++
+			}
+		}
+		expect(viewed == len(first.PageViews), "%d page views among the events, %d listed", viewed, len(first.PageViews))
+	})
+
+	key := flowtrail.RecordCustomEventParams{IdempotencyKey: ptr(rand.Text())}
+	event := eventOf(rand.Text())
+	var recorded flowtrail.CustomEventResult
+	step("record", func() {
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, event))
+		recorded = body(answer, answer.JSON200)
+		expect(recorded.ContactId != "" && recorded.EntryId != "", "the result is %+v", recorded)
+		expect(answer.Headers200.IdempotentReplayed == nil, "replayed at the first time")
+		events := eventsOf(client, recorded.EntryId)
+		expect(len(events) == 1 && *events[0].CustomEventName == event.CustomEventName, "the events are %+v", events)
+		expect(events[0].Timestamp.Equal(event.Timestamp), "at %s, sent %s", events[0].Timestamp, event.Timestamp)
+	})
+
+	step("replay", func() {
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, event))
+		again := body(answer, answer.JSON200)
+		expect(reflect.DeepEqual(again, recorded), "%+v, before %+v", again, recorded)
+		replayed := answer.Headers200.IdempotentReplayed
+		expect(replayed != nil && *replayed == "true", "Idempotent-Replayed is not true")
+	})
+
+	step("conditional", func() {
+		answer := must(client.GetModuleWithResponse(ctx, project, module, &flowtrail.GetModuleParams{IfNoneMatch: &etag}))
+		expect(answer.StatusCode() == http.StatusNotModified, "answered %s", answer.Status())
+		expect(answer.Headers304.ETag == etag, "ETag %s, before %s", answer.Headers304.ETag, etag)
+	})
+
+	step("error-400", func() {
+		params := flowtrail.ListEntryEventsParams{Cursor: ptr("AWJ4")}
+		answer := must(client.ListEntryEventsWithResponse(ctx, project, first.EntryId, &params))
+		details := fault(answer, answer.JSON400, "invalid_request").Error.Details
+		expect(details != nil && (*details)[0].Pointer == "/query/cursor", "the details are %+v", details)
+	})
+
+	step("error-401", func() {
+		answer := must(connect(url, "FLOWTRAIL_OTHER_KEY").ListModulesWithResponse(ctx, project))
+		fault(answer, answer.JSON401, "unauthorized")
+		expect(answer.Headers401.WWWAuthenticate != "", "no WWW-Authenticate")
+	})
+
+	step("error-403", func() {
+		reader := connect(url, "FLOWTRAIL_READ_KEY")
+		answer := must(reader.RecordCustomEventWithResponse(ctx, project, nil, event))
+		fault(answer, answer.JSON403, "insufficient_scope")
+	})
+
+	step("error-404-module", func() {
+		answer := must(client.GetModuleWithResponse(ctx, project, "hair-quiz", nil))
+		id := fault(answer, answer.JSON404, "module_does_not_exist").ModuleId
+		expect(id != nil && *id == "hair-quiz", "moduleId is not hair-quiz")
+	})
+
+	step("error-404-version", func() {
+		answer := must(client.GetModuleVersionWithResponse(ctx, project, module, 99, nil))
+		number := fault(answer, answer.JSON404, "module_version_does_not_exist").VersionNumber
+		expect(number != nil && *number == 99, "versionNumber is not 99")
+	})
+
+	step("error-404-entry", func() {
+		answer := must(client.GetEntryWithResponse(ctx, project, "nobody", nil))
+		id := fault(answer, answer.JSON404, "entry_not_found").EntryId
+		expect(id != nil && *id == "nobody", "entryId is not nobody")
+	})
+
+	step("error-409", func() {
+		one, other := eventOf(rand.Text()), eventOf(rand.Text())
+		other.Identifiers[0].Key = "other_id"
+		for _, event := range []flowtrail.CustomEventInput{one, other} {
+			answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, event))
+			body(answer, answer.JSON200)
+		}
+		other.Identifiers = append(other.Identifiers, one.Identifiers...)
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, other))
+		fault(answer, answer.JSON409, "identifier_conflict")
+	})
+
+	step("error-413", func() {
+		large := event
+		large.CustomEventProps = ptr(`{"text":"` + strings.Repeat("x", 256<<10) + `"}`)
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, large))
+		fault(answer, answer.JSON413, "payload_too_large")
+	})
+
+	step("error-422", func() {
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, eventOf(rand.Text())))
+		fault(answer, answer.JSON422, "idempotency_key_reused")
+	})
+
+	step("error-429", func() {
+		limited := connect(os.Getenv("FLOWTRAIL_LIMITED_URL"), "FLOWTRAIL_KEY")
+		must(limited.ListModulesWithResponse(ctx, project))
+		answer := must(limited.ListModulesWithResponse(ctx, project))
+		fault(answer, answer.JSON429, "rate_limited")
+		expect(answer.Headers429.RetryAfter >= 1, "Retry-After is %d", answer.Headers429.RetryAfter)
+	})
+}
+
+// connect makes a client that sends the key which the environment has under keyName.
+func connect(url, keyName string) *flowtrail.ClientWithResponses {
+	key := os.Getenv(keyName)
+	return must(flowtrail.NewClientWithResponses(url, flowtrail.WithRequestEditorFn(
+		func(_ context.Context, request *http.Request) error {
+			request.Header.Set("X-Api-Key", key)
+			return nil
+		})))
+}
+
+var nextLink = regexp.MustCompile(`^<([^>]+)>; rel="next"$`)
+
+// follow calls the address of a Link header instead of the one that the parameters make; "" is no link.
+func follow(link string) flowtrail.RequestEditorFn {
+	return func(_ context.Context, request *http.Request) error {
+		if link == "" {
+			return nil
+		}
+		target := nextLink.FindStringSubmatch(link)
+		expect(target != nil, "Link is %s", link)
+		request.URL = must(request.URL.Parse(target[1]))
+		return nil
+	}
+}
+
+// collect adds a page's entries to the seen ones, none of which may come again.
+func collect(seen map[string]bool, page []flowtrail.EntryPageViews) {
+	for _, entry := range page {
+		expect(!seen[entry.EntryId], "entry %s comes twice", entry.EntryId)
+		seen[entry.EntryId] = true
+	}
+}
+
+// eventsOf reads all events of an entry, two at a time.
+func eventsOf(client *flowtrail.ClientWithResponses, entryID string) (events []flowtrail.EntryEvent) {
+	params := flowtrail.ListEntryEventsParams{Limit: ptr(2)}
+	for more := true; more; more = params.Cursor != nil {
+		answer := must(client.ListEntryEventsWithResponse(ctx, project, entryID, &params))
+		events = append(events, body(answer, answer.JSON200)...)
+		params.Cursor = answer.Headers200.NextCursor
+	}
+	return events
+}
+
+// eventOf is a custom event, happening now, of the contact with this identifier.
+func eventOf(identifier string) flowtrail.CustomEventInput {
+	return flowtrail.CustomEventInput{
+		ModuleId:        module,
+		Timestamp:       time.Now().Truncate(time.Millisecond),
+		CustomEventName: "sdk_journey",
+		Identifiers:     []flowtrail.ContactIdentifier{{Key: "journey_id", Value: `"` + identifier + `"`}},
+	}
+}
+
+// An answer is what every call of the generated client gives.
+type answer interface {
+	Status() string
+	GetBody() []byte
+}
+
+// body is an answer's typed body of one status, which must be the answer's.
+func body[T any](answer answer, typed *T) T {
+	expect(typed != nil, "answered %s: %s", answer.Status(), answer.GetBody())
+	return *typed
+}
+
+// fault is an answer's typed error, which must have the code and name the project.
+func fault(answer answer, typed *flowtrail.ApiError, code string) flowtrail.ApiError {
+	apiError := body(answer, typed)
+	expect(apiError.Error.Code == code, "the code is %s", apiError.Error.Code)
+	expect(apiError.ProjectId != nil && *apiError.ProjectId == project, "the error does not name the project")
+	return apiError
+}
+
+func ptr[T any](value T) *T { return &value }
+
+func must[T any](value T, err error) T {
+	expect(err == nil, "%v", err)
+	return value
+}
+
+var current string
+
+func step(name string, take func()) {
+	current = name
+	take()
+	fmt.Println("ok", name)
+}
+
+// expect ends the journey at the first thing that does not hold.
+func expect(holds bool, complaint string, args ...any) {
+	if !holds {
+		fmt.Fprintf(os.Stderr, "failed %s: %s\n", current, fmt.Sprintf(complaint, args...))
+		os.Exit(1)
+	}
+}
