@@ -1,67 +1,148 @@
-import { type Browser, chromium, type Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { loadDemo } from '../../src/cli/demo.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import type { Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { createTestApp } from '../support/app.ts'
 import { operations } from '../support/contract.ts'
+import {
+  authorize,
+  authorizeButton,
+  blockOf,
+  type Docs,
+  execute,
+  expand,
+  picture,
+  type Screen,
+  startDocs,
+} from './docs-page.ts'
 
-let api: TestApp
-let address: string
-let browser: Browser
+let docs: Docs
 let page: Page
-const complaints: string[] = []
-const foreignRequests: string[] = []
 
 beforeAll(async () => {
-  api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 20 }), demoKeyFile: '/data/demo-key' })
-  address = await api.listen()
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update'],
-  })
-  page = await browser.newPage({ viewport: { width: 1280, height: 1000 } })
-  page.on('console', (message) => {
-    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text())
-  })
-  page.on('pageerror', (error) => complaints.push(error.message))
-  page.on('request', (request) => {
-    if (!request.url().startsWith(address) && !/^(data|blob):/.test(request.url())) foreignRequests.push(request.url())
-  })
+  docs = await startDocs()
+  page = await docs.open()
 })
 
-afterAll(async () => {
-  await browser?.close()
-  await api?.close()
-})
+afterEach(() => expect(docs.complaints()).toEqual([]))
 
-test('the page has our title and favicon and says where the demo key is, but not the key', async () => {
-  await page.goto(`${address}/docs`)
-  await page.waitForSelector('.opblock')
-  expect(await page.title()).toBe('Flowtrail API')
-  expect(await page.getAttribute('link[rel=icon]', 'href')).toContain('favicon.svg')
-  expect(await page.textContent('.info')).toContain('/data/demo-key')
-  expect(await page.content()).not.toContain(api.key)
+afterAll(() => docs?.close())
+
+describe('the first screen', () => {
+  test.each<Screen>(['desk', 'dark desk', 'phone'])('says on a %s what this is and how to start', async (screen) => {
+    const page = await docs.open(screen)
+    expect(await page.title()).toBe('Flowtrail API')
+    expect(await page.getAttribute('link[rel=icon]', 'href')).toContain('favicon.svg')
+    const height = page.viewportSize()?.height ?? 0
+    for (const place of [page.locator('.info li').last(), authorizeButton(page), blockOf(page, 'listModules')]) {
+      const box = await place.boundingBox()
+      expect((box?.y ?? height) + (box?.height ?? 0)).toBeLessThanOrEqual(height)
+    }
+    await picture(page, `${screen} first screen`)
+    await page.context().close()
+  })
+
+  test('names the place of the demo key, but not the key', async () => {
+    expect(await page.innerText('.info')).toContain('/data/demo-key')
+    expect(await page.content()).not.toContain(docs.api.key)
+  })
+
+  test('folds the chapters of the description under their names', async () => {
+    const fold = page.locator('.info details')
+    expect(await fold.locator('summary').innerText()).toBe(
+      'Read more: keys, errors, paging, timestamps, changes, conditional reads',
+    )
+    const chapter = fold.locator('h2', { hasText: 'Paging' })
+    expect(await chapter.isVisible()).toBe(false)
+    await fold.locator('summary').click()
+    expect(await chapter.isVisible()).toBe(true)
+    await picture(page, 'desk read more')
+  })
+
+  test('links to the document as YAML and as JSON', async () => {
+    const links = await page.locator('.info .description a').all()
+    expect(await Promise.all(links.map((link) => link.innerText()))).toEqual(['openapi.yaml', 'openapi.json'])
+    for (const link of links) {
+      const answer = await page.request.get(new URL((await link.getAttribute('href')) ?? '', docs.address).href)
+      expect(await answer.text()).toContain('Flowtrail API')
+    }
+  })
+
+  test('says without the demo whom to ask for a key', async () => {
+    const { app, close } = await createTestApp()
+    const { description } = (await app.inject('/docs/json')).json().info
+    expect(description).toContain('1. Get a key of your project from the operator of this server')
+    expect(description).not.toContain('demo')
+    await close()
+  })
 })
 
 test('authorization is kept over a reload', async () => {
-  await page.click('button.authorize')
-  await page.fill('.auth-container input[type=text]', api.key)
-  await page.click('.auth-btn-wrapper button.authorize')
-  await page.click('.auth-btn-wrapper button.btn-done')
+  await authorize(page, docs.api.key)
   await page.reload()
-  await page.waitForSelector('button.authorize.locked')
+  await page.locator('.scheme-container button.authorize.locked').waitFor()
 })
 
-test.each(Object.keys(operations))('%s answers 200 with the values filled in', async (operationId) => {
-  const block = page.locator(`.opblock[id$="-${operationId}"]`)
-  await block.locator('.opblock-summary-control').click()
-  await block.locator('button.execute').click()
-  const status = block.locator('.live-responses-table .response-col_status').last()
-  await status.waitFor()
-  expect((await status.textContent())?.trim()).toMatch(/^200/)
-  await block.locator('.opblock-summary-control').click()
+describe.each(Object.values(operations))('$operationId', ({ operationId, responses }) => {
+  test('answers 200 with the values filled in', async () => {
+    const block = await expand(page, operationId)
+    const { status, body } = await execute(block)
+    expect(status).toBe('200')
+    expect(JSON.parse(await body.innerText())).toBeTruthy()
+    await body.scrollIntoViewIfNeeded()
+    await picture(page, `desk ${operationId}`)
+  })
+
+  const documented = Object.entries(responses).map(([status, response]) => ({
+    status,
+    examples: Object.entries(response.content?.['application/json']?.examples ?? {}),
+  }))
+  test.each(documented)('shows what $status looks like', async ({ status, examples }) => {
+    const response = blockOf(page, operationId).locator(`.response[data-code="${status}"]`)
+    expect(await response.locator('.response-col_description').innerText()).not.toBe('')
+    const choice = response.locator('.examples-select-element')
+    expect(
+      await choice.locator('option').evaluateAll((all) => all.map((option) => option.getAttribute('value'))),
+    ).toEqual(examples.map(([name]) => name))
+    for (const [name, { value }] of examples) {
+      await choice.selectOption(name)
+      const shown = response.locator('pre.example')
+      await expect.poll(async () => JSON.parse(await shown.innerText())).toEqual(value)
+    }
+    if (status !== '400') return
+    await response.locator('summary').scrollIntoViewIfNeeded()
+    await picture(page, `desk ${operationId} 400`)
+  })
+
+  test('closes again', async () => {
+    await blockOf(page, operationId).locator('.opblock-summary-control').click()
+    await blockOf(page, operationId).locator('button.execute').waitFor({ state: 'detached' })
+  })
 })
 
-test('nothing was asked of another origin and nothing was complained about', () => {
-  expect(foreignRequests).toEqual([])
-  expect(complaints).toEqual([])
+test('an operation has an address', async () => {
+  const page = await docs.open()
+  await expand(page, 'getEntry')
+  await page.waitForURL('**/docs#/Entries/getEntry')
+  await page.reload()
+  await blockOf(page, 'getEntry').locator('button.execute').waitFor()
+  await page.context().close()
+})
+
+test('whatever the page does wrong is complained about', async () => {
+  const page = await docs.open()
+  const planted = [
+    [`console.warn('a warning')`, 'a warning'],
+    [`setTimeout(() => { throw new Error('an error') })`, 'an error'],
+    [`fetch('http://docs.invalid/').catch(() => {})`, 'CSP forbids connect-src'],
+    [
+      `document.body.append(Object.assign(document.createElement('img'), { src: '//docs.invalid/' }))`,
+      'CSP forbids img-src',
+    ],
+    [`location = 'http://docs.invalid/'`, 'asked for http://docs.invalid/'],
+  ] as const
+  for (const [mistake, complaint] of planted) {
+    await page.evaluate(mistake)
+    await expect.poll(docs.complaints).toContainEqual(expect.stringContaining(complaint))
+  }
+  await page.context().close()
+  docs.complaints()
 })

@@ -1,0 +1,108 @@
+import { mkdir } from 'node:fs/promises'
+import path from 'node:path'
+import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
+import { loadDemo } from '../../src/cli/demo.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+/** Whose screen the page is looked at on. Nothing moves, so that what is looked at is what stays. */
+export const SCREENS = {
+  desk: { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' },
+  'dark desk': { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', colorScheme: 'dark' },
+  phone: { viewport: { width: 360, height: 740 }, reducedMotion: 'reduce', isMobile: true, hasTouch: true },
+} satisfies Record<string, BrowserContextOptions>
+
+export type Screen = keyof typeof SCREENS
+
+/** A service with demo data, and Chromium to look at its docs page with. */
+export interface Docs {
+  api: TestApp
+  address: string
+  /** The page, loaded anew, for a reader who was never here; what it does wrong is among the complaints. */
+  open: (screen?: Screen) => Promise<Page>
+  /** Errors and warnings of the console, violations of the CSP, and requests to other origins; taken by asking. */
+  complaints: () => string[]
+  close: () => Promise<void>
+}
+
+export async function startDocs(): Promise<Docs> {
+  const api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 20 }), demoKeyFile: '/data/demo-key' })
+  const address = await api.listen()
+  const browser = await chromium
+    .launch({
+      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+      args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update'],
+    })
+    .catch(async (cause) => {
+      await api.close()
+      throw new Error('Chromium does not start: install it (Debian: chromium), or name yours in CHROMIUM', { cause })
+    })
+  const complaints: string[] = []
+
+  return {
+    api,
+    address,
+    open: async (screen = 'desk') => {
+      const context = await browser.newContext(SCREENS[screen])
+      const page = await context.newPage()
+      page.on('console', (message) => {
+        if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text())
+      })
+      page.on('pageerror', (error) => complaints.push(error.message))
+      page.on('request', (request) => {
+        const url = request.url()
+        if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) complaints.push(`asked for ${url}`)
+      })
+      await page.addInitScript(`addEventListener('securitypolicyviolation', (violation) =>
+        console.error('CSP forbids', violation.effectiveDirective, violation.blockedURI))`)
+      await page.goto(`${address}/docs`)
+      await page.locator('.opblock').first().waitFor()
+      return page
+    },
+    complaints: () => complaints.splice(0),
+    close: async () => {
+      await browser.close()
+      await api.close()
+    },
+  }
+}
+
+/** Where an operation is on the page. */
+export const blockOf = (page: Page, operationId: string): Locator => page.locator(`.opblock[id$="-${operationId}"]`)
+
+export const authorizeButton = (page: Page): Locator => page.locator('.scheme-container button.authorize')
+
+/** Gives the page a key as a reader does. */
+export async function authorize(page: Page, key: string): Promise<void> {
+  await authorizeButton(page).click()
+  await page.fill('dialog input', key)
+  await page.click('dialog button[type=submit]')
+  await page.click('dialog .btn-done')
+}
+
+export async function expand(page: Page, operationId: string): Promise<Locator> {
+  const block = blockOf(page, operationId)
+  await block.locator('.opblock-summary-control').click()
+  await block.locator('button.execute').waitFor()
+  return block
+}
+
+/** Executes an expanded operation. @returns the answer's status and body as the page shows them */
+export async function execute(block: Locator): Promise<{ status: string; body: Locator }> {
+  await block.locator('button.execute').click()
+  return answerOf(block)
+}
+
+/** Waits for the answer. */
+export async function answerOf(block: Locator): Promise<{ status: string; body: Locator }> {
+  const answer = block.locator('.live-responses-table .response')
+  const status = await answer.locator('.response-col_status').innerText()
+  return { status: status.trim(), body: answer.locator('.highlight-code pre') }
+}
+
+/** Keeps a picture to look at when `SCREENSHOTS` names a folder for them. */
+export async function picture(page: Page, name: string): Promise<void> {
+  const folder = process.env.SCREENSHOTS
+  if (!folder) return
+  await mkdir(folder, { recursive: true })
+  await page.screenshot({ path: path.join(folder, `${name.replaceAll(' ', '-')}.png`) })
+}

@@ -1,0 +1,66 @@
+import type { Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { operations } from '../support/contract.ts'
+import { authorizeButton, blockOf, type Docs, execute, expand, picture, SCREENS, startDocs } from './docs-page.ts'
+
+let docs: Docs
+let page: Page
+const { width, height } = SCREENS.phone.viewport
+
+beforeAll(async () => {
+  docs = await startDocs()
+  page = await docs.open('phone')
+})
+
+afterEach(() => expect(docs.complaints()).toEqual([]))
+
+afterAll(() => docs?.close())
+
+// Of the browser, where a function below runs.
+declare function getComputedStyle(element: unknown): { fontSize: string }
+
+/** A phone shows a page that is too wide smaller; either way it is wider than the phone. */
+const expectToFit = async () =>
+  expect(await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')).toEqual([width, width])
+
+test('the description fits, folded and unfolded', async () => {
+  await expectToFit()
+  await page.locator('.info summary').tap()
+  await expectToFit()
+  await picture(page, 'phone read more')
+})
+
+test('the authorization dialog fits and takes a key', async () => {
+  await authorizeButton(page).tap()
+  const box = await page.locator('.modal-ux').boundingBox()
+  expect(box?.width).toBeLessThanOrEqual(width)
+  expect(box?.height).toBeLessThanOrEqual(height)
+  await picture(page, 'phone authorization')
+  await page.fill('dialog input', docs.api.key)
+  await page.locator('dialog button[type=submit]').tap()
+  await page.locator('dialog .btn-done').tap()
+  await expectToFit()
+})
+
+test.each(Object.keys(operations))('%s can be tried and its answers read', async (operationId) => {
+  const block = await expand(page, operationId)
+  await expectToFit()
+  await picture(page, `phone ${operationId} open`)
+  const { status, body } = await execute(block)
+  expect(status).toBe('200')
+  await body.scrollIntoViewIfNeeded()
+  await picture(page, `phone ${operationId} answer`)
+  // Headers and links too.
+  for (const fold of await block.locator('summary').all()) await fold.tap()
+  await expectToFit()
+  const texts = await block.locator('pre:visible').evaluateAll((all) =>
+    all.map((text) => ({
+      text: text.innerText,
+      isCut: text.scrollWidth > text.clientWidth,
+      width: text.clientWidth,
+      fontSize: Number.parseFloat(getComputedStyle(text).fontSize),
+    })),
+  )
+  expect(texts.filter(({ isCut, width, fontSize }) => isCut || width < 200 || fontSize < 12)).toEqual([])
+  await blockOf(page, operationId).locator('.opblock-summary-control').tap()
+})
