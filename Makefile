@@ -5,14 +5,18 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test check ci browser format generate clean
+.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release format generate clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-# Installs what the lock file says whenever it has changed since the last time.
+# Installs what a lock file says whenever it has changed since the last time.
 node_modules/.installed: package.json package-lock.json
 	npm ci --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+tests/proxy/node_modules/.installed: tests/proxy/package.json tests/proxy/package-lock.json
+	npm ci --prefix tests/proxy --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it
@@ -25,10 +29,34 @@ test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on
 check: node_modules/.installed ## Check format, lint, types, unused code, the contract and that generated files are fresh
 	@$(RUN) check
 
-browser: node_modules/.installed ## Try every operation on /docs in headless Chromium (CHROMIUM names it; /usr/bin/chromium)
+browser: node_modules/.installed ## Use /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
 	@$(RUN) test:browser
 
-ci: check test browser ## What CI runs on every change
+contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)
+	@$(RUN) contract
+
+mutants: node_modules/.installed tests/proxy/node_modules/.installed ## Make the service wrong on purpose and show which checks see it (ONLY=name)
+	@$(RUN) mutants
+
+sdks: node_modules/.installed ## Take the clients of other people's generators through the service (ONLY=name, VERBOSE=1)
+	@$(RUN) sdks
+
+proxy: node_modules/.installed tests/proxy/node_modules/.installed ## Send all HTTP traffic of the tests through Prism (RECORDED=directory, see CONTRIBUTING.md)
+	@$(RUN) proxy -- $(RECORDED)
+
+mock: node_modules/.installed tests/proxy/node_modules/.installed ## Do what docs/contract-testing.md tells a client team to do, with Prism's mock
+	@$(RUN) test:mock
+
+contract-diff: node_modules/.installed ## Compare the document with the released one: no break, the right version, a fresh CHANGELOG
+	@$(RUN) contract:diff
+
+changelog: node_modules/.installed ## Write the document's changes since the release into CHANGELOG.md
+	@$(RUN) contract:diff -- --write
+
+contract-release: node_modules/.installed ## Make the document the released one (BREAKING=yes: although it breaks clients)
+	@$(RUN) contract:diff -- --release $(if $(BREAKING),--breaking)
+
+ci: check contract-diff test browser ## What CI runs on every change
 
 format: node_modules/.installed ## Format and mend what can be mended by itself
 	@$(RUN) format
@@ -37,4 +65,4 @@ generate: node_modules/.installed ## Make generated/ anew from the document and 
 	@$(RUN) generate
 
 clean: ## Remove what can be made anew; the data under .data stays
-	rm -rf node_modules
+	rm -rf node_modules tests/proxy/node_modules tests/proxy/.recorded

@@ -10,8 +10,19 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     projects: [
-      { extends: true, test: { name: 'unit', include: ['tests/**/*.test.ts'], exclude: ['tests/browser/**'] } },
-      { extends: true, test: { name: 'browser', include: ['tests/browser/**/*.test.ts'] } },
+      {
+        extends: true,
+        test: {
+          name: 'unit',
+          include: ['tests/**/*.test.ts'],
+          exclude: ['tests/browser/**', 'tests/proxy/mock.test.ts', '**/node_modules/**'],
+        },
+      },
+      {
+        extends: true,
+        test: { name: 'browser', include: ['tests/browser/**/*.test.ts'], expect: { poll: { timeout: 30_000 } } },
+      },
+      { extends: true, test: { name: 'mock', include: ['tests/proxy/mock.test.ts'] } },
     ],
   },
 })
