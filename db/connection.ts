@@ -1,6 +1,7 @@
 import { Kysely, PostgresDialect } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../generated/database.ts'
+import { PipelinedDialect } from './pipelined-dialect.ts'
 
 export type Database = Kysely<DB>
 
@@ -9,6 +10,7 @@ export type Database = Kysely<DB>
  * exactly milliseconds (`2026-03-01T09:30:00.500Z`), without a Date in between.
  */
 export function wireTimestamp(text: string): string {
+  if (text.length === 'YYYY-MM-DD HH:MM:SS.SSS+00'.length) return `${text.slice(0, 10)}T${text.slice(11, 23)}Z`
   const [seconds, fraction = ''] = text.slice(0, -'+00'.length).split('.') as [string, string?]
   return `${seconds.replace(' ', 'T')}.${fraction.padEnd(3, '0')}Z`
 }
@@ -41,10 +43,12 @@ export interface ConnectionOptions {
   /** How long PostgreSQL lets one statement run, in milliseconds; 0 is without limit. */
   statementTimeout_ms?: number
   /**
-   * How long a connection may be in use at a time, in milliseconds; then it is cut. A server that is frozen or out of
-   * reach does not keep its own timeouts.
+   * How long an answer may take, in milliseconds; then its connection is cut. A server that is frozen or out of reach does
+   * not keep its own timeouts. On a shared connection it is counted from the answer before.
    */
-  borrowTimeout_ms?: number
+  queryTimeout_ms?: number
+  /** Whether statements are sent without waiting for the answers to those before. */
+  pipeline?: boolean
 }
 
 /**
@@ -59,6 +63,8 @@ export function createPool(url: string, options: ConnectionOptions = {}): pg.Poo
     application_name: 'flowtrail',
     types,
     keepAlive: true,
+    pipeline: options.pipeline,
+    query_timeout: options.queryTimeout_ms,
     onConnect: async (client) => {
       const settings = { ...SESSION, statement_timeout: String(options.statementTimeout_ms ?? 0) }
       const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
@@ -70,20 +76,21 @@ export function createPool(url: string, options: ConnectionOptions = {}): pg.Poo
   const ignore = () => {}
   pool.on('connect', (client) => client.on('error', ignore))
   pool.on('error', ignore)
-  if (options.borrowTimeout_ms !== undefined) cutOverdue(pool, options.borrowTimeout_ms)
   return pool
-}
-
-/** Cuts connections that are in use for too long: what waits on them fails, and the pool makes new ones. */
-function cutOverdue(pool: pg.Pool, timeout_ms: number): void {
-  const timers = new WeakMap<pg.PoolClient, NodeJS.Timeout>()
-  // With a query under way, end() does not wait for the server but destroys the socket.
-  const cut = (client: pg.PoolClient) => void (client as pg.PoolClient & pg.Client).end().catch(() => {})
-  pool.on('acquire', (client) => timers.set(client, setTimeout(cut, timeout_ms, client)))
-  pool.on('release', (_, client) => clearTimeout(timers.get(client)))
 }
 
 /** A Kysely over a pool of its own; `destroy()` closes both. */
 export function connect(url: string, options: ConnectionOptions = {}): Database {
   return new Kysely<DB>({ dialect: new PostgresDialect({ pool: createPool(url, options) }) })
+}
+
+/**
+ * A Kysely whose queries share `max` connections and do not wait for each other's answers: for single statements, not
+ * for transactions.
+ */
+export function connectShared(url: string, options: ConnectionOptions = {}): Database {
+  const { queryTimeout_ms, ...others } = options
+  return new Kysely<DB>({
+    dialect: new PipelinedDialect(createPool(url, { ...others, pipeline: true }), queryTimeout_ms),
+  })
 }

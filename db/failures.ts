@@ -13,6 +13,8 @@ const UNAVAILABLE_CODES = new Set([
   '25006', // read-only: a standby, or a failover under way
   '25P03', // the server ended the session: its transaction idled for too long
   '25P04', // or took too long
+  '26000', // the statement ahead on the connection, which was to prepare this one, failed
+  '42P05', // and one behind it came first
   '40001', // serialization failure, after retries
   '40P01', // deadlock, after retries
   '55P03', // lock not available in time
@@ -32,6 +34,9 @@ export function isUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false
   return ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)
 }
+
+/** Whether a lock was not to be had in the time set for it. */
+export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'
 
 /** Whether running the whole transaction again may succeed: a serialization failure or a deadlock. */
 export function isRetryable(error: unknown): boolean {

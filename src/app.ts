@@ -1,8 +1,9 @@
+import { randomUUIDv7 } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import cors from '@fastify/cors'
 import fastify, { type FastifyInstance, type FastifyRequest, type FastifyServerOptions } from 'fastify'
-import { v7 as uuidv7 } from 'uuid'
+import type pg from 'pg'
 import type { Database } from '../db/connection.ts'
 import type { Config } from './config.ts'
 import { type ApiError, badEncoding, routeNotFound, serviceUnavailable, unreadableRequest } from './errors.ts'
@@ -24,8 +25,8 @@ export interface AppParts {
   config: Pick<Config, 'basePath' | 'corsOrigins' | 'rateLimitPerMinute' | 'trustProxy'>
   /** For reading and for checking keys. */
   db: Database
-  /** For recording; a pool of its own, so that waiting writers never keep readers from theirs. */
-  writeDb: Database
+  /** For recording, in pipeline mode; connections of its own, so that writers never keep readers from theirs. */
+  writePool: pg.Pool
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Called before any route is made: the place to listen in on routes and answers. */
@@ -56,7 +57,7 @@ const CORS_EXPOSED = [
 /** The caller's own request id when it is a sane one, else a new one. */
 function requestId(request: { headers: IncomingMessage['headers'] }): string {
   const sent = request.headers['x-request-id']
-  return typeof sent === 'string' && SANE_REQUEST_ID.test(sent) ? sent : uuidv7()
+  return typeof sent === 'string' && SANE_REQUEST_ID.test(sent) ? sent : randomUUIDv7()
 }
 
 /** What a log line says of a request: no header and no query, which may hold keys and personal data. */
@@ -122,7 +123,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const document = await readDocument(basePath)
   serveProbes(app, { basePath, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
-  const context = { db, recorder: new Recorder(parts.writeDb) }
+  const context = { db, recorder: new Recorder(parts.writePool) }
   await bindOperations(app, { document: document.json, handlers, context, authenticator, basePath })
   await app.ready()
   return app
@@ -184,6 +185,6 @@ function refuseBrokenHttp(error: Error & { code?: string }, socket: Socket): voi
   const body = JSON.stringify((BROKEN_HTTP[error.code ?? ''] ?? notHttp)().envelope(undefined))
   socket.end(
     `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
-      `X-Request-Id: ${uuidv7()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+      `X-Request-Id: ${randomUUIDv7()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   )
 }

@@ -1,4 +1,4 @@
-import { createHash, randomInt, timingSafeEqual } from 'node:crypto'
+import { hash, randomInt, timingSafeEqual } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 
 /** The scopes a key can have; `x-required-scope` in the document names the one an operation needs. */
@@ -47,7 +47,7 @@ export function parseKey(text: string): ApiKey | undefined {
 }
 
 /** What is stored instead of the secret: its SHA-256. */
-export const hashSecret = (secret: string): Buffer => createHash('sha256').update(secret).digest()
+export const hashSecret = (secret: string): Buffer => hash('sha256', secret, 'buffer')
 
 /** What is stored of a key and decides whether it is accepted. Instants are in the wire's form. */
 export interface StoredKey {

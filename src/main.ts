@@ -1,15 +1,15 @@
 import { once } from 'node:events'
 import type { FastifyInstance } from 'fastify'
-import { connect, type Database } from '../db/connection.ts'
+import { connect, connectShared, createPool, type Database } from '../db/connection.ts'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
 import { ensureMigrated, openServer } from './database.ts'
 
-const READ_CONNECTIONS = 10
+const READ_CONNECTIONS = 3
 const WRITE_CONNECTIONS = 4
 const STATEMENT_TIMEOUT_ms = 10_000
 /** Longer than a statement may take: past it the server is frozen or out of reach. */
-const BORROW_TIMEOUT_ms = 15_000
+const QUERY_TIMEOUT_ms = 15_000
 /** How long a stopping server waits for requests under way before it cuts their connections. */
 const DRAIN_DEADLINE_ms = 25_000
 /** How long all of stopping may take before the process ends, come what may. */
@@ -56,28 +56,33 @@ async function start(
   begun.defer(() => server.release())
   if (stop.aborted) return
 
-  const open = (max: number) => {
-    const db = connect(server.url, {
-      max,
-      statementTimeout_ms: STATEMENT_TIMEOUT_ms,
-      borrowTimeout_ms: BORROW_TIMEOUT_ms,
-    })
-    begun.defer(() => db.destroy())
-    return db
-  }
-  const db = open(READ_CONNECTIONS)
-  const writeDb = open(WRITE_CONNECTIONS)
-  await ensureMigrated(config, db)
-  await options.prepare?.(db, server.url)
+  await prepare(config, server.url, options)
   if (stop.aborted) return
 
+  const timeouts = { statementTimeout_ms: STATEMENT_TIMEOUT_ms, queryTimeout_ms: QUERY_TIMEOUT_ms }
+  const db = connectShared(server.url, { max: READ_CONNECTIONS, ...timeouts })
+  begun.defer(() => db.destroy())
+  const writePool = createPool(server.url, { max: WRITE_CONNECTIONS, pipeline: true, ...timeouts })
+  begun.defer(() => writePool.end())
+
   const logger = { level: config.logLevel }
-  const app = await buildApp({ config, db, writeDb, logger, demoKeyFile: options.demoKeyFile })
+  const app = await buildApp({ config, db, writePool, logger, demoKeyFile: options.demoKeyFile })
   begun.defer(() => drain(app))
   const address = await listen(app, config)
   options.onListening?.(address + config.basePath)
   if (!stop.aborted) await once(stop, 'abort')
   app.log.info('stopping: finishing the requests under way')
+}
+
+/** What comes before the first request, on a connection of its own: a migration may take as long as it needs. */
+async function prepare(config: Config, url: string, options: ServeOptions): Promise<void> {
+  const db = connect(url, { max: 1 })
+  try {
+    await ensureMigrated(config, db)
+    await options.prepare?.(db, url)
+  } finally {
+    await db.destroy()
+  }
 }
 
 async function drain(app: FastifyInstance): Promise<void> {

@@ -17,15 +17,17 @@ export const getEntry: Handler<'getEntry', Context> = async ({ path }, { db }) =
 
 export const listEntryEvents: Handler<'listEntryEvents', Context> = async ({ path, query }, { db }) => {
   const { projectId, entryId } = path
-  const entry = await findEventContext(db, projectId, entryId)
+  const [page, entry] = await Promise.all([
+    paginate(
+      ['listEntryEvents', projectId, entryId],
+      query,
+      isInstantAndId,
+      (keyset) => selectEventsPage(db, projectId, entryId, keyset),
+      (row) => [row.timestamp, row.event_id],
+    ),
+    findEventContext(db, projectId, entryId),
+  ])
   if (!entry) throw entryNotFound(entryId)
-  const page = await paginate(
-    ['listEntryEvents', projectId, entryId],
-    query,
-    isInstantAndId,
-    (keyset) => selectEventsPage(db, projectId, entryId, keyset),
-    (row) => [row.timestamp, row.event_id],
-  )
   return new Page(
     page.rows.map((row) => entryEvent(entry, row)),
     page.next,
@@ -68,8 +70,26 @@ type StoredEvent = Optional<Omit<EntryEvent, keyof EventContext>> &
 type EventContext = Pick<EntryEvent, 'entry_id' | 'contact_id' | 'project_id' | 'group_id' | 'module_id'>
 
 /** An event as the wire has it: with what its entry tells, and without the fields that do not apply to it. */
-function entryEvent(entry: EventContext, { event_id: _, ...stored }: StoredEvent): EntryEvent {
-  const { entry_id, contact_id, project_id, group_id, module_id } = entry
-  const applying = Object.fromEntries(Object.entries(stored).filter(([, value]) => value !== null))
-  return { entry_id, contact_id, project_id, group_id, module_id, ...applying } as EntryEvent
+function entryEvent({ entry_id, contact_id, project_id, group_id, module_id }: EventContext, stored: StoredEvent) {
+  // Field by field, so that all events are objects of one shape, which makes them quick to write.
+  return {
+    entry_id,
+    contact_id,
+    project_id,
+    group_id,
+    module_id,
+    module_version_number: stored.module_version_number,
+    timestamp: stored.timestamp,
+    page_id: stored.page_id ?? undefined,
+    page_key: stored.page_key ?? undefined,
+    page_index: stored.page_index ?? undefined,
+    max_page_id: stored.max_page_id ?? undefined,
+    max_page_key: stored.max_page_key ?? undefined,
+    max_page_index: stored.max_page_index ?? undefined,
+    total_pages: stored.total_pages ?? undefined,
+    event_type: stored.event_type,
+    view_type: stored.view_type ?? undefined,
+    custom_event_name: stored.custom_event_name ?? undefined,
+    custom_event_props: stored.custom_event_props ?? undefined,
+  } satisfies Record<keyof EntryEvent, unknown>
 }

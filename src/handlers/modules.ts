@@ -3,8 +3,8 @@ import type { Handler } from '../http/operations.ts'
 import { isInt32, paginate } from '../page.ts'
 import {
   findModule,
+  findModuleId,
   findModuleVersion,
-  moduleExists,
   selectModules,
   selectModuleVersionsPage,
 } from '../queries/modules.ts'
@@ -20,20 +20,24 @@ export const getModule: Handler<'getModule', Context> = async ({ path }, { db })
 
 export const listModuleVersions: Handler<'listModuleVersions', Context> = async ({ path, query }, { db }) => {
   const { projectId, moduleId } = path
-  if (!(await moduleExists(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
-  return paginate(
-    ['listModuleVersions', projectId, moduleId],
-    query,
-    isInt32,
-    (keyset) => selectModuleVersionsPage(db, projectId, moduleId, keyset),
-    (row) => [row.version_number],
-  )
+  const [page, found] = await Promise.all([
+    paginate(
+      ['listModuleVersions', projectId, moduleId],
+      query,
+      isInt32,
+      (keyset) => selectModuleVersionsPage(db, projectId, moduleId, keyset),
+      (row) => [row.version_number],
+    ),
+    findModuleId(db, projectId, moduleId),
+  ])
+  if (!found) throw moduleDoesNotExist(moduleId)
+  return page
 }
 
 export const getModuleVersion: Handler<'getModuleVersion', Context> = async ({ path }, { db }) => {
   const { projectId, moduleId, versionNumber } = path
   const version = isInt32([versionNumber]) ? await findModuleVersion(db, projectId, moduleId, versionNumber) : undefined
   if (version) return version
-  if (!(await moduleExists(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
+  if (!(await findModuleId(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
   throw moduleVersionDoesNotExist(moduleId, versionNumber)
 }

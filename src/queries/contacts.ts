@@ -1,54 +1,37 @@
-import { sql } from 'kysely'
-import type { Database } from '../../db/connection.ts'
+import { asked } from '../../db/look-up.ts'
+import { prepare, prepareInsert } from '../../db/prepared.ts'
 
-/** Of these identifiers, the ones that are known, each with its owner. */
-export function selectIdentifierOwners(db: Database, projectId: string, digests: Buffer[]) {
-  return db
-    .selectFrom('contact_identifiers')
-    .select(['digest', 'contact_id'])
-    .where('project_id', '=', projectId)
-    .where('digest', '=', sql<Buffer>`any(${digests})`)
-    .execute()
-}
-
-export async function contactExists(db: Database, projectId: string, contactId: string): Promise<boolean> {
-  const row = await db
-    .selectFrom('contacts')
-    .select('contact_id')
-    .where('project_id', '=', projectId)
-    .where('contact_id', '=', contactId)
-    .executeTakeFirst()
-  return row !== undefined
-}
-
-export async function insertContact(db: Database, projectId: string, contactId: string, now: string): Promise<void> {
-  await db.insertInto('contacts').values({ project_id: projectId, contact_id: contactId, created_at: now }).execute()
-}
-
-/** An identifier as it is stored: the text first given for it, and its digest. */
-export interface StoredIdentifier {
-  digest: Buffer
-  key: string
-  value: string
-}
-
-export async function insertIdentifiers(
-  db: Database,
-  projectId: string,
-  contactId: string,
-  identifiers: StoredIdentifier[],
-): Promise<void> {
-  if (identifiers.length === 0) return
-  await db
-    .insertInto('contact_identifiers')
-    .values(
-      identifiers.map(({ digest, key, value }) => ({
-        project_id: projectId,
-        contact_id: contactId,
-        digest,
-        key,
-        value,
-      })),
+/** Of identifiers, each by its project and digest, the ones that are known, each with its owner. */
+export const selectIdentifierOwners = prepare((db, projectIds: string[], digests: Buffer[]) =>
+  db
+    .selectFrom(asked({ project_id: 'text', digest: 'bytea' }, projectIds, digests))
+    .innerJoin('contact_identifiers as i', (join) =>
+      join.onRef('i.project_id', '=', 'asked.project_id').onRef('i.digest', '=', 'asked.digest'),
     )
-    .execute()
-}
+    .select(['i.project_id', 'i.digest', 'i.contact_id']),
+)
+
+/** Of contacts, each by its project and id, the ones that exist. */
+export const selectContacts = prepare((db, projectIds: string[], contactIds: string[]) =>
+  db
+    .selectFrom(asked({ project_id: 'text', contact_id: 'text' }, projectIds, contactIds))
+    .innerJoin('contacts as c', (join) =>
+      join.onRef('c.project_id', '=', 'asked.project_id').onRef('c.contact_id', '=', 'asked.contact_id'),
+    )
+    .select(['c.project_id', 'c.contact_id']),
+)
+
+export const insertContacts = prepareInsert('contacts', {
+  project_id: 'text',
+  contact_id: 'text',
+  created_at: 'timestamptz',
+})
+
+/** An identifier is stored with the text first given for it. */
+export const insertIdentifiers = prepareInsert('contact_identifiers', {
+  project_id: 'text',
+  contact_id: 'text',
+  digest: 'bytea',
+  key: 'text',
+  value: 'text',
+})

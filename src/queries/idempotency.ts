@@ -1,25 +1,20 @@
-import type { Database } from '../../db/connection.ts'
+import { asked } from '../../db/look-up.ts'
+import { prepare, prepareInsert } from '../../db/prepared.ts'
 
-export function findIdempotencyKey(db: Database, projectId: string, idempotencyKey: string) {
-  return db
-    .selectFrom('idempotency_keys')
-    .select(['request_digest', 'response'])
-    .where('project_id', '=', projectId)
-    .where('idempotency_key', '=', idempotencyKey)
-    .executeTakeFirst()
-}
+/** Of Idempotency-Keys, each by its project, the ones that were used, each with what is remembered of its event. */
+export const selectIdempotencyKeys = prepare((db, projectIds: string[], keys: string[]) =>
+  db
+    .selectFrom(asked({ project_id: 'text', idempotency_key: 'text' }, projectIds, keys))
+    .innerJoin('idempotency_keys as k', (join) =>
+      join.onRef('k.project_id', '=', 'asked.project_id').onRef('k.idempotency_key', '=', 'asked.idempotency_key'),
+    )
+    .select(['k.project_id', 'k.idempotency_key', 'k.request_digest', 'k.response']),
+)
 
-/** What is remembered of a recorded event under its Idempotency-Key. */
-export interface NewIdempotencyKey {
-  idempotency_key: string
-  event_id: string
-  request_digest: Buffer
-  response: string
-}
-
-export async function insertIdempotencyKey(db: Database, projectId: string, row: NewIdempotencyKey): Promise<void> {
-  await db
-    .insertInto('idempotency_keys')
-    .values({ project_id: projectId, ...row })
-    .execute()
-}
+export const insertIdempotencyKeys = prepareInsert('idempotency_keys', {
+  project_id: 'text',
+  idempotency_key: 'text',
+  event_id: 'text',
+  request_digest: 'bytea',
+  response: 'text',
+})

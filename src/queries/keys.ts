@@ -1,14 +1,15 @@
 import type { Database } from '../../db/connection.ts'
+import { asked, lookUp } from '../../db/look-up.ts'
 
 /** What a request is checked against. */
-export function findKey(db: Database, projectId: string, keyId: string) {
-  return db
-    .selectFrom('api_keys')
-    .select(['secret_hash', 'scopes', 'expires_at', 'revoked_at'])
-    .where('project_id', '=', projectId)
-    .where('key_id', '=', keyId)
-    .executeTakeFirst()
-}
+export const findKey = lookUp((db, projectIds: string[], keyIds: string[]) =>
+  db
+    .selectFrom(asked({ project_id: 'text', key_id: 'text' }, projectIds, keyIds))
+    .innerJoin('api_keys as k', (join) =>
+      join.onRef('k.project_id', '=', 'asked.project_id').onRef('k.key_id', '=', 'asked.key_id'),
+    )
+    .select(['asked.number', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
+)
 
 /** A key by its public id alone, as the operator names it. */
 export function findKeyById(db: Database, keyId: string) {
@@ -71,13 +72,23 @@ export async function updateKeyExpiry(
     .execute()
 }
 
-/** Notes that the key was used in this minute; a note that is older than the stored one changes nothing. */
+/**
+ * Notes that the key was used in this minute; a note that is older than the stored one changes nothing. While somebody
+ * else changes the key it waits for nothing and leaves the note out: reads are behind it on the connection.
+ */
 export async function updateKeyUsed(db: Database, projectId: string, keyId: string, minute: string): Promise<void> {
+  const free = db
+    .selectFrom('api_keys')
+    .select('key_id')
+    .where('project_id', '=', projectId)
+    .where('key_id', '=', keyId)
+    .where((eb) => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minute)]))
+    .forNoKeyUpdate()
+    .skipLocked()
   await db
     .updateTable('api_keys')
     .set({ last_used_at: minute })
     .where('project_id', '=', projectId)
-    .where('key_id', '=', keyId)
-    .where((eb) => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minute)]))
+    .where('key_id', 'in', free)
     .execute()
 }

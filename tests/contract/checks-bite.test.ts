@@ -1,5 +1,6 @@
 import fastify from 'fastify'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createPool } from '../../db/connection.ts'
 import { ApiError, entryNotFound } from '../../src/errors.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
@@ -119,7 +120,7 @@ describe('watchAnswers', () => {
     await bindOperations(app, {
       document: (await readDocument('')).json,
       handlers: { ...handlers, listModuleVersions: async () => answer() as Page<typeof summary> },
-      context: { db: api.db, recorder: new Recorder(api.db) },
+      context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       basePath: '',
     })

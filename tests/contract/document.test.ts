@@ -4,6 +4,7 @@ import http, { type IncomingMessage } from 'node:http'
 import fastify from 'fastify'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { createPool } from '../../db/connection.ts'
 import { STATUS_OF } from '../../src/errors.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
@@ -104,7 +105,7 @@ describe('the service refuses to boot', () => {
     return bindOperations(fastify(), {
       document: changed,
       handlers,
-      context: { db: api.db, recorder: new Recorder(api.db) },
+      context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       basePath: '',
     })

@@ -3,7 +3,6 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from '
 import { connect, wireTimestamp } from '../../db/connection.ts'
 import { isUnavailable } from '../../db/failures.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { onServer } from '../support/global-setup.ts'
 
 let database: TestDatabase
@@ -98,26 +97,5 @@ describe('a session', () => {
     expect(failure).toMatchObject({ code: '57014' })
     expect(isUnavailable(failure)).toBe(true)
     expect((await sql`SELECT 1 AS one`.execute(db)).rows).toEqual([{ one: 1 }])
-  })
-})
-
-describe('a network that swallows everything', () => {
-  test('fails the statement soon, and the transaction, and is forgotten once it is back', async () => {
-    const proxy = await createDatabaseProxy(inject('databaseServer'))
-    const db = open(proxy.reach(database.url), { max: 1, connectionTimeout_ms: 500, borrowTimeout_ms: 200 })
-    const transaction = db.transaction().execute(async (trx) => {
-      await sql`SELECT 1`.execute(trx)
-      proxy.freeze()
-      await sql`SELECT 2`.execute(trx)
-    })
-    const [failure, later] = await Promise.all([
-      transaction.catch((error: unknown) => error),
-      sql`SELECT 3`.execute(db).catch((error: unknown) => error),
-    ])
-    expect(isUnavailable(failure), String(failure)).toBe(true)
-    expect(isUnavailable(later), String(later)).toBe(true)
-    proxy.restore()
-    expect((await sql`SELECT 4 AS four`.execute(db)).rows).toEqual([{ four: 4 }])
-    await proxy.close()
   })
 })

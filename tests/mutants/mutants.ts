@@ -251,7 +251,7 @@ export const MUTANTS: Record<string, Mutant> = {
     does: 'writes Latin-1',
     mutate: sendingLast(({ reply }, payload) => {
       reply.type('application/json; charset=iso-8859-1')
-      return typeof payload === 'string' ? Buffer.from(payload, 'latin1') : payload
+      return Buffer.from(String(payload ?? ''), 'latin1')
     }),
     guards: ['contract/examples'],
     operation: 'getModule',
@@ -432,7 +432,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['http/keys'],
     operation: 'getModule',
     seenBy: ['tests'],
-    told: /revoking and expiring take effect at once/,
+    told: /revoking and expiring take effect within a second/,
   },
   'unknown-project-told': {
     does: 'tells a project that does not exist from a wrong key',

@@ -32,8 +32,11 @@ export const sendingBody =
   (change: (exchange: Exchange, body: unknown, db: Database) => unknown): Mutation =>
   (app, db) =>
     app.addHook('onSend', async (request, reply, payload) => {
-      if (typeof payload !== 'string' || operationOf(request.routeOptions) === undefined) return payload
-      return JSON.stringify(await change({ request, reply }, JSON.parse(payload), db))
+      const isBytes = Buffer.isBuffer(payload)
+      if (!isBytes && typeof payload !== 'string') return payload
+      if (operationOf(request.routeOptions) === undefined) return payload
+      const changed = JSON.stringify(await change({ request, reply }, JSON.parse(String(payload)), db))
+      return isBytes ? Buffer.from(changed) : changed
     })
 
 /** Changes the head of every answer of a route after all that is right has been said in it. */

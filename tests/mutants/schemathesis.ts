@@ -2,15 +2,17 @@ import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
-import { connect, type Database } from '../../db/connection.ts'
+import { connect, connectShared, createPool, type Database } from '../../db/connection.ts'
 import { migrate } from '../../db/migrate.ts'
-import { buildApp } from '../../src/app.ts'
+import { type AppParts, buildApp } from '../../src/app.ts'
 import { loadDemo } from '../../src/cli/demo.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { SCOPES } from '../../src/keys.ts'
 import { databaseUrl, onServer } from '../support/global-setup.ts'
 import { RIGHT } from './killers.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
+
+type Parts = Pick<AppParts, 'db' | 'writePool'>
 
 const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
 
@@ -22,14 +24,15 @@ export async function askSchemathesis(mutants: string[], server: string): Promis
   const name = `flowtrail_mutants_${randomBytes(8).toString('hex')}`
   await onServer(server, `CREATE DATABASE ${name}`)
   const url = databaseUrl(server, name)
-  const db = connect(url, { max: 4 })
+  const db = connect(url, { max: 1 })
+  const parts = { db: connectShared(url, { max: 2 }), writePool: createPool(url, { max: 4, pipeline: true }) }
   const findings = new Map<string, string[]>()
   try {
     await migrate(db)
     // Two projects with the same ids in them, so that what is foreign is seen.
     for (const projectId of ['demo', 'other']) await loadDemo(url, { projectId, entries: 20 })
     const keys = await createKeys(db)
-    const ask = async (service: string) => void findings.set(service, await look(service, db, keys))
+    const ask = async (service: string) => void findings.set(service, await look(service, parts, keys))
     // Alone, as it installs schemathesis where that is not there yet.
     await ask(RIGHT)
     const queue = mutants.values()
@@ -39,7 +42,7 @@ export async function askSchemathesis(mutants: string[], server: string): Promis
       }),
     )
   } finally {
-    await db.destroy()
+    await Promise.all([db.destroy(), parts.db.destroy(), parts.writePool.end()])
     await onServer(server, `DROP DATABASE ${name} WITH (FORCE)`)
   }
   return findings
@@ -56,13 +59,12 @@ async function createKeys(db: Database): Promise<Record<string, string>> {
   }
 }
 
-async function look(service: string, db: Database, keys: Record<string, string>): Promise<string[]> {
+async function look(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
   const app = await buildApp({
     config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
-    db,
-    writeDb: db,
+    ...parts,
     logger: false,
-    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, db),
+    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, parts.db),
   })
   const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
   const operation = MUTANTS[service]?.operation

@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
-import { connect, createPool, type Database } from '../../db/connection.ts'
+import { connect, connectShared, createPool, type Database } from '../../db/connection.ts'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { SCOPES } from '../../src/keys.ts'
@@ -48,6 +48,7 @@ export interface TestAppOptions {
   fill?: (databaseUrl: string, db: Database) => Promise<void>
   logger?: AppParts['logger']
   demoKeyFile?: string
+  queryTimeout_ms?: number
   /** Where the app's own connections go, when not straight to the database: a proxy that can be cut, for one. */
   reach?: (databaseUrl: string) => string
 }
@@ -65,19 +66,18 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
 
   const address = options.reach?.(database.url) ?? database.url
-  const pools = [
-    connect(address, { max: 4, statementTimeout_ms: 10_000 }),
-    connect(address, { max: 2, statementTimeout_ms: 10_000 }),
-  ] as const
+  const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
+  const readDb = connectShared(address, { max: 2, ...timeouts })
+  const writePool = createPool(address, { max: 4, pipeline: true, ...timeouts })
   const problems: string[] = []
   const app = await buildApp({
     config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false, ...options.config },
-    db: pools[0],
-    writeDb: pools[1],
+    db: readDb,
+    writePool,
     logger: options.logger ?? false,
     demoKeyFile: options.demoKeyFile,
     extend: (app) => {
-      mutation?.(app, pools[0])
+      mutation?.(app, db)
       watchAnswers(app, problems)
       recordExchanges(app)
     },
@@ -111,7 +111,8 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     listen: () => app.listen({ host: '127.0.0.1', port: 0 }),
     close: async () => {
       await app.close()
-      for (const pool of pools) await pool.destroy()
+      await readDb.destroy()
+      await writePool.end()
       await db.destroy()
       await database.drop()
       assertContract()
