@@ -1,8 +1,11 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { connectShared, createPool } from '../../db/connection.ts'
+import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/keys.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/keys.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { holdLock } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
 let api: TestApp
@@ -14,9 +17,9 @@ afterAll(() => api.close())
 const MODULES = '/projects/demo/modules'
 const ENTRY = '019ca8bb-b5c0-7000-8000-000000000001'
 
-/** A new key of project demo, taken apart too. */
-async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}) {
-  const text = await createKey(api.db, 'demo', { name: '', scopes: SCOPES, expires_at: null, ...options })
+/** A new key, of project demo if nothing else is said, taken apart too. */
+async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}, project = 'demo') {
+  const text = await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null, ...options })
   const key = parseKey(text)
   if (!key) throw new Error(`createKey made ${text}`)
   return { text, ...key }
@@ -126,14 +129,54 @@ test('a key is trimmed of the white space that HTTP allows around a value', asyn
   expect((await api.call({ path: MODULES, key: text, headers: { 'X-API-KEY': text } })).statusCode).toBe(200)
 })
 
-test('revoking and expiring take effect at once', async () => {
+test('revoking and expiring take effect within a second', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
   const [revoked, expired] = [await newKey(), await newKey()]
   const statusWith = async (key: string) => (await api.call({ path: MODULES, key })).statusCode
   expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([200, 200])
   const now = new Date().toISOString()
   await updateKeyRevoked(api.db, 'demo', revoked.key_id, now)
   await updateKeyExpiry(api.db, 'demo', expired.key_id, now)
+  vi.advanceTimersByTime(1_000)
   expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([401, 401])
+  vi.useRealTimers()
+})
+
+test('another process learns of it as soon', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  const db = connectShared(api.databaseUrl, { max: 1 })
+  const writePool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+  const config = { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false }
+  const second = await buildApp({ config, db, writePool, logger: false })
+  const { text, key_id } = await newKey()
+  const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode
+  expect(await statusThere()).toBe(200)
+  await updateKeyRevoked(api.db, 'demo', key_id, new Date().toISOString())
+  vi.advanceTimersByTime(1_000)
+  expect(await statusThere()).toBe(401)
+  vi.useRealTimers()
+  await second.close()
+  await Promise.all([db.destroy(), writePool.end()])
+})
+
+test('keys of two projects at once open the same module id each in its own', async () => {
+  const other = await newKey({}, 'other')
+  const answers = await Promise.all(
+    [{ path: '/projects/demo/modules/skin-quiz' }, { path: '/projects/other/modules/skin-quiz', key: other.text }].map(
+      (call) => api.call(call),
+    ),
+  )
+  expect(answers.map((answer) => answer.json().project_id ?? answer.json().error.code)).toEqual([
+    'demo',
+    'module_does_not_exist',
+  ])
+})
+
+test('a key that somebody is changing is accepted meanwhile, and holds up nothing', async () => {
+  const { text } = await newKey()
+  const obstacle = await holdLock(api.databaseUrl, 'SELECT FROM api_keys FOR UPDATE')
+  for (let i = 0; i < 5; i += 1) expect((await api.call({ path: MODULES, key: text })).statusCode).toBe(200)
+  await obstacle.release()
 })
 
 test('a key opens only what its scopes name', async () => {
