@@ -1,50 +1,62 @@
-import { createHash } from 'node:crypto'
-import { v7 as uuidv7 } from 'uuid'
-import type { Database } from '../../db/connection.ts'
-import { isRetryable } from '../../db/failures.ts'
-import type { components } from '../../generated/api.ts'
-import { idempotencyKeyReused, moduleDoesNotExist, serviceUnavailable } from '../errors.ts'
-import { CUSTOM_EVENT } from '../event.ts'
-import { findEntryInEffect, insertEntry } from '../queries/entries.ts'
-import { findFurthestPage, insertEvent } from '../queries/events.ts'
-import { findIdempotencyKey, insertIdempotencyKey } from '../queries/idempotency.ts'
-import { findModuleInEffect } from '../queries/modules.ts'
-import { lockProject } from '../queries/projects.ts'
-import { identifyContact } from './identify.ts'
+import type pg from 'pg'
+import { isLockTimeout, isRetryable, isUnavailable } from '../../db/failures.ts'
+import { serviceUnavailable } from '../errors.ts'
+import { type Outcome, type Post, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './parse.ts'
-import { SerialQueue } from './serial-queue.ts'
-
-export type CustomEventResult = components['schemas']['CustomEventResult']
-
-/** The answer to a post; `replayed` when it is a stored one, given again. */
-export interface Recorded {
-  body: CustomEventResult
-  replayed: boolean
-}
 
 const MAX_TRIES = 5
 
 export interface RecorderLimits {
-  /** How many events may be under way or wait for their turn, over all projects, before more are turned away. */
+  /**
+   * How many events may be under way or wait for their turn, over all projects, before more are turned away. Those of one
+   * project may take up half of it, so that one that is held up leaves room for the others.
+   */
   maxWaiting?: number
   /** How long an event may wait for its turn, in milliseconds; its caller has given up by then, or tries elsewhere. */
   maxWait_ms?: number
+  /** How long a batch may wait for its project to be free before others have their turn, in milliseconds. */
+  maxLockWait_ms?: number
+  /** The most events of one transaction. */
+  maxBatch?: number
+}
+
+/** A post that waits for its turn. */
+interface Waiting {
+  post: Post
+  /** When it has waited too long, on the clock of performance.now(). */
+  latest_ms: number
+  settle: (outcome: Recorded | Error) => void
 }
 
 /**
- * Records custom events. Each is one transaction that holds its project's row, so the outcome is always that of the
- * posts one after another, also with several processes on one database.
+ * Records custom events in batches: while one commits, the next gathers, over all projects and without timers, so that a
+ * lone event is recorded at once and a crowd shares its commits. Each batch is one transaction that holds its projects'
+ * rows, so the outcome is always that of the posts one after another, also with several processes on one database.
  */
 export class Recorder {
-  readonly #db: Database
-  readonly #queue: SerialQueue
-  readonly #maxWait_ms: number
+  readonly #pool: pg.Pool
+  readonly #limits: Required<RecorderLimits>
+  readonly #waiting = new Map<string, Waiting[]>()
+  /** Projects with a batch under way: a second one would only wait for the first. */
+  readonly #busy = new Set<string>()
+  /** Projects that somebody else was seen to write in. */
+  readonly #contested = new Set<string>()
+  /** Batches that may be begun: of all projects together, which never wait for a lock, and of contested ones alone. */
+  readonly #free: { shared: number; lone: number }
+  /** Connections that are at hand for the next batches of this moment, else they go back to the pool. */
+  readonly #idle: pg.PoolClient[] = []
+  #pending = 0
+  #isScheduled = false
 
-  /** @param db connections of the recorder's own, so that waiting writers never keep readers from theirs */
-  constructor(db: Database, { maxWaiting = 2_000, maxWait_ms = 10_000 }: RecorderLimits = {}) {
-    this.#db = db
-    this.#queue = new SerialQueue(maxWaiting)
-    this.#maxWait_ms = maxWait_ms
+  /**
+   * @param pool of at least two connections of the recorder's own, in pipeline mode, so that writers never keep readers
+   * from theirs
+   */
+  constructor(pool: pg.Pool, limits: RecorderLimits = {}) {
+    this.#pool = pool
+    this.#limits = { maxWaiting: 2_000, maxWait_ms: 10_000, maxLockWait_ms: 500, maxBatch: 256, ...limits }
+    const half = Math.max(1, Math.floor(pool.options.max / 2))
+    this.#free = { shared: half, lone: half }
   }
 
   /**
@@ -55,92 +67,129 @@ export class Recorder {
    * many wait or this one waited too long. What the database answers to a transaction that lost against others too
    * often
    */
-  async record(projectId: string, event: ParsedEvent, idempotencyKey?: string): Promise<Recorded> {
-    const latest = performance.now() + this.#maxWait_ms
-    const turn = this.#queue.run(projectId, async () => {
-      if (performance.now() > latest) throw serviceUnavailable()
-      return this.#commit(projectId, event, idempotencyKey)
+  async record(project_id: string, event: ParsedEvent, idempotency_key?: string): Promise<Recorded> {
+    const { maxWaiting } = this.#limits
+    const ahead = this.#waiting.get(project_id)?.length ?? 0
+    if (this.#pending >= maxWaiting || ahead >= maxWaiting / 2) throw serviceUnavailable()
+    this.#pending += 1
+    const post = { ...event, project_id, idempotency_key }
+    const latest_ms = performance.now() + this.#limits.maxWait_ms
+    const outcome = await new Promise<Recorded | Error>((settle) => {
+      this.#queueOf(project_id).push({ post, latest_ms, settle })
+      this.#schedule()
     })
-    if (!turn) throw serviceUnavailable()
-    return turn
+    this.#pending -= 1
+    if (outcome instanceof Error) throw outcome
+    return outcome
   }
 
-  async #commit(projectId: string, event: ParsedEvent, idempotencyKey: string | undefined): Promise<Recorded> {
-    for (let tries = 1; ; tries += 1) {
+  #queueOf(projectId: string): Waiting[] {
+    const queue = this.#waiting.get(projectId) ?? []
+    this.#waiting.set(projectId, queue)
+    return queue
+  }
+
+  /** Begins batches once all that arrives in this turn of the event loop is there. */
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(() => {
+      this.#isScheduled = false
+      this.#begin()
+    })
+  }
+
+  #begin(): void {
+    for (const kind of ['shared', 'lone'] as const) {
+      for (let batch = this.#take(kind); batch.length > 0; batch = this.#take(kind)) void this.#run(kind, batch)
+    }
+    for (const client of this.#idle.splice(0)) client.release()
+  }
+
+  /** The next batch of this kind; none when there is nothing to do, or no connection to do it on. */
+  #take(kind: 'shared' | 'lone'): Waiting[] {
+    const batch: Waiting[] = []
+    if (this.#free[kind] === 0) return batch
+    for (const [projectId, queue] of this.#waiting) {
+      if (this.#busy.has(projectId) || this.#contested.has(projectId) !== (kind === 'lone')) continue
+      batch.push(...queue.splice(0, this.#limits.maxBatch - batch.length))
+      // What is left goes to the back: the others come first.
+      this.#waiting.delete(projectId)
+      if (queue.length > 0) this.#waiting.set(projectId, queue)
+      if (kind === 'lone' || batch.length === this.#limits.maxBatch) break
+    }
+    return batch
+  }
+
+  /** Records the batch and tells each caller its outcome. What was left out waits on, at the head of its queue. */
+  async #run(kind: 'shared' | 'lone', batch: Waiting[]): Promise<void> {
+    const projectIds = new Set(batch.map(({ post }) => post.project_id))
+    for (const projectId of projectIds) {
+      this.#busy.add(projectId)
+      // Whether it still is, this batch finds out.
+      this.#contested.delete(projectId)
+    }
+    this.#free[kind] -= 1
+
+    const now_ms = performance.now()
+    const [late, timely] = partition(batch, ({ latest_ms }) => latest_ms < now_ms)
+    for (const { settle } of late) settle(serviceUnavailable())
+    const outcomes = await this.#outcomesOf(
+      timely.map(({ post }) => post),
+      kind === 'lone',
+    )
+    const leftOut = timely.filter((_, i) => outcomes[i] === undefined)
+    for (const waiting of leftOut.toReversed()) {
+      this.#contested.add(waiting.post.project_id)
+      this.#queueOf(waiting.post.project_id).unshift(waiting)
+    }
+    this.#free[kind] += 1
+    for (const projectId of projectIds) this.#busy.delete(projectId)
+    // What comes next is on its way before the callers are told: PostgreSQL works on it while they are.
+    this.#begin()
+    timely.forEach(({ settle }, i) => {
+      const outcome = outcomes[i]
+      if (outcome !== undefined) settle(outcome)
+    })
+  }
+
+  /** What became of each post; an error of the database that cannot be laid at one post's door is everybody's. */
+  async #outcomesOf(posts: Post[], wait: boolean): Promise<(Outcome | Error)[]> {
+    for (let tries = 1; posts.length > 0; tries += 1) {
       try {
-        return await this.#db.transaction().execute((trx) => recordIn(trx, projectId, event, idempotencyKey))
+        return await this.#transaction(posts, wait)
       } catch (error) {
-        if (!isRetryable(error) || tries === MAX_TRIES) throw error
+        if (isLockTimeout(error)) return posts.map(() => undefined)
+        if (isRetryable(error) && tries < MAX_TRIES) continue
+        if (posts.length === 1 || isUnavailable(error)) return posts.map(() => error as Error)
+        break
       }
+    }
+    // One of them is at fault; on their own, it alone fails.
+    const outcomes: (Outcome | Error)[] = []
+    for (const post of posts) outcomes.push(...(await this.#outcomesOf([post], wait)))
+    return outcomes
+  }
+
+  async #transaction(posts: Post[], wait: boolean): Promise<Outcome[]> {
+    const client = this.#idle.pop() ?? (await this.#pool.connect())
+    try {
+      const outcomes = await recordBatch(client, posts, wait ? this.#limits.maxLockWait_ms : undefined)
+      this.#idle.push(client)
+      return outcomes
+    } catch (error) {
+      // Behind what failed PostgreSQL refuses everything until the transaction ends.
+      const isSane = await client.query('ROLLBACK').then(
+        () => true,
+        () => false,
+      )
+      client.release(!isSane)
+      // Nobody knows whether a transaction was committed whose connection broke, so it must not be run again.
+      throw isSane ? error : new Error('Connection terminated within a transaction', { cause: error })
     }
   }
 }
 
-/** The transaction of one event: replay, or existence, identity, entry, furthest page, and the rows. */
-async function recordIn(
-  db: Database,
-  projectId: string,
-  event: ParsedEvent,
-  idempotencyKey: string | undefined,
-): Promise<Recorded> {
-  await lockProject(db, projectId)
-  if (idempotencyKey !== undefined) {
-    const stored = await findIdempotencyKey(db, projectId, idempotencyKey)
-    if (stored && !stored.request_digest.equals(requestDigest(event))) throw idempotencyKeyReused()
-    if (stored) return { body: JSON.parse(stored.response) as CustomEventResult, replayed: true }
-  }
-
-  const { module_id, timestamp, custom_event_name, custom_event_props } = event
-  const module = await findModuleInEffect(db, projectId, module_id, timestamp)
-  if (!module) throw moduleDoesNotExist(module_id)
-
-  const now = new Date().toISOString()
-  const contact_id = await identifyContact(db, projectId, event.identifiers, now)
-  let entry_id = await findEntryInEffect(db, projectId, contact_id, module_id, timestamp)
-  if (entry_id === undefined) {
-    entry_id = uuidv7()
-    const created_at = earlier(timestamp, now)
-    await insertEntry(db, projectId, { entry_id, module_id, contact_id, created_at, updated_at: now })
-  }
-
-  const event_id = uuidv7()
-  const recorded = {
-    entry_id,
-    module_version_number: module.version_number,
-    timestamp,
-    event_type: CUSTOM_EVENT,
-    custom_event_name,
-    custom_event_props,
-  }
-  const furthest = await findFurthestPage(db, projectId, entry_id, timestamp)
-  await insertEvent(db, projectId, { ...recorded, event_id, ...furthest })
-
-  const body: CustomEventResult = {
-    group_id: module.group_id,
-    project_id: projectId,
-    module_id,
-    contact_id,
-    ...recorded,
-  }
-  if (idempotencyKey !== undefined) {
-    await insertIdempotencyKey(db, projectId, {
-      idempotency_key: idempotencyKey,
-      event_id,
-      request_digest: requestDigest(event),
-      response: JSON.stringify(body),
-    })
-  }
-  return { body, replayed: false }
-}
-
-/** The earlier of two instants in the wire's form, which sorts as they do. */
-const earlier = (a: string, b: string) => [a, b].sort()[0] as string
-
-/** SHA-256 of what makes two posts the same: the fields as parsed, identifiers in any order. */
-function requestDigest(event: ParsedEvent): Buffer {
-  const { module_id, timestamp, custom_event_name, custom_event_props } = event
-  const identifiers = event.identifiers.map((identifier) => identifier.digest.toString('hex')).sort()
-  return createHash('sha256')
-    .update(JSON.stringify([module_id, timestamp, custom_event_name, custom_event_props, identifiers]))
-    .digest()
+function partition<T>(items: readonly T[], test: (item: T) => boolean): [T[], T[]] {
+  return [items.filter(test), items.filter((item) => !test(item))]
 }

@@ -120,6 +120,22 @@ describe('a connection that breaks', () => {
   })
 })
 
+describe('a database that swallows everything', () => {
+  test('makes what is under way a 503 in time, and is forgotten once it is back', async () => {
+    const frozen = await createDatabaseProxy(inject('databaseServer'))
+    const impatient = await createTestApp({ fill: fillFixture, reach: frozen.reach, queryTimeout_ms: 300 })
+    const answersOf = () =>
+      Promise.all([impatient.call({ path: '/projects/demo/modules' }), post(impatient, customEvent())])
+    expect((await answersOf()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
+    frozen.freeze()
+    for (const answer of await answersOf()) expectUnavailable(answer)
+    frozen.restore()
+    expect((await answersOf()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
+    await impatient.close()
+    await frozen.close()
+  })
+})
+
 describe('a waiting statement', () => {
   test.each([
     ['that takes too long', 'pg_cancel_backend', '57014 is that of statement_timeout'],
@@ -134,13 +150,4 @@ describe('a waiting statement', () => {
     expect(await eventNames()).not.toContain(end)
     expect((await post(api, customEvent())).statusCode).toBe(200)
   })
-})
-
-test('a pool whose connections are all taken makes the next request a 503', async () => {
-  const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE modules')
-  const stuck = Array.from({ length: 4 }, () => api.call({ path: '/projects/demo/modules' }))
-  await obstacle.waiting(4)
-  expectUnavailable(await api.call({ path: `/projects/demo/entries/${IMPORTED_ENTRY}` }))
-  await obstacle.release()
-  for (const answer of await Promise.all(stuck)) expect(answer.statusCode).toBe(200)
 })

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { connect } from '../../db/connection.ts'
+import { createPool } from '../../db/connection.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { parseCustomEvent } from '../../src/recording/parse.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
@@ -311,45 +311,57 @@ describe('under pressure', () => {
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
   test('a full queue turns the next event away at once, whichever its project', async () => {
-    const db = connect(api.databaseUrl, { max: 1 })
-    const recorder = new Recorder(db, { maxWaiting: 2 })
-    const obstacle = await holdProject(api.databaseUrl)
-    const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
-    await obstacle.waiting(1)
-    for (const projectId of ['demo', 'other']) {
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+    const recorder = new Recorder(pool, { maxWaiting: 4 })
+    const obstacles = [await holdProject(api.databaseUrl), await holdProject(api.databaseUrl, 'other')]
+    const accepted = ['demo', 'demo', 'other', 'other'].map((id) => recorder.record(id, parsed()))
+    for (const projectId of ['demo', 'other', 'third']) {
       await expect(recorder.record(projectId, parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
     }
-    await obstacle.release()
+    for (const obstacle of obstacles) await obstacle.release()
     await Promise.all(accepted)
     await recorder.record('demo', parsed())
-    await db.destroy()
+    await pool.end()
+  })
+
+  test('a project that is held up takes half of the queue at most', async () => {
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+    const recorder = new Recorder(pool, { maxWaiting: 4 })
+    const obstacle = await holdProject(api.databaseUrl)
+    const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    await expect(recorder.record('demo', parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
+    await recorder.record('other', parsed())
+    await obstacle.release()
+    await Promise.all(accepted)
+    await pool.end()
   })
 
   test('an event that waited too long for its turn is turned away and not recorded', async () => {
-    const db = connect(api.databaseUrl, { max: 1 })
-    const recorder = new Recorder(db, { maxWait_ms: 100 })
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+    const recorder = new Recorder(pool, { maxWait_ms: 100 })
     const obstacle = await holdProject(api.databaseUrl)
     const before = await rowCounts(api)
     const first = recorder.record('demo', parsed())
+    await obstacle.waiting(1)
     const second = recorder.record('demo', parsed()).catch(codeOf)
     await obstacle.query('SELECT pg_sleep(0.2)')
     await obstacle.release()
     await first
     expect(await second).toBe('service_unavailable')
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
-    await db.destroy()
+    await pool.end()
   })
 
   test('a lock that is not to be had in time makes the event fail, and the ones behind it still have their turn', async () => {
-    const db = connect(api.databaseUrl, { max: 1, statementTimeout_ms: 200 })
-    const recorder = new Recorder(db)
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, statementTimeout_ms: 200 })
+    const recorder = new Recorder(pool)
     const obstacle = await holdProject(api.databaseUrl)
     const waiting = [recorder.record('demo', parsed()), recorder.record('other', parsed())]
     await expect(waiting[0]?.catch(codeOf)).resolves.toBe('service_unavailable')
     await waiting[1]
     await obstacle.release()
     await recorder.record('demo', parsed())
-    await db.destroy()
+    await pool.end()
   })
 
   /** Makes storing an event fail so many times with this SQLSTATE, each time counted. */

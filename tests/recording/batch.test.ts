@@ -1,0 +1,299 @@
+import { sql } from 'kysely'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { createPool } from '../../db/connection.ts'
+import { cut } from '../../db/pipeline.ts'
+import { toApiError } from '../../src/http/error-handler.ts'
+import type { ParsedEvent } from '../../src/recording/parse.ts'
+import { parseCustomEvent } from '../../src/recording/parse.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
+import type { TestApp } from '../support/app.ts'
+import { holdProject } from '../support/waiting.ts'
+import {
+  type CustomEventInput,
+  contact,
+  createRecordingApp,
+  customEvent,
+  entry,
+  eventsOf,
+  freshValue,
+  importInto,
+  pageView,
+  rowCounts,
+} from './fixture.ts'
+
+const PUBLISHED = '2026-01-01T00:00:00Z'
+
+let api: TestApp
+let pool: pg.Pool
+let recorder: Recorder
+beforeAll(async () => {
+  api = await createRecordingApp()
+  await importInto(api.databaseUrl, [
+    { type: 'project', project_id: 'third', name: 'Third' },
+    { type: 'group', project_id: 'third', group_id: 'g', name: 'G' },
+    { type: 'module', project_id: 'third', module_id: 'quiz', group_id: 'g', title: 'Quiz', created_at: PUBLISHED },
+    {
+      type: 'module_version',
+      project_id: 'third',
+      module_id: 'quiz',
+      version_number: 1,
+      saved_at: PUBLISHED,
+      published_at: PUBLISHED,
+      json_string: '{}',
+    },
+  ])
+  pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+  recorder = new Recorder(pool)
+})
+afterAll(async () => {
+  await pool.end()
+  await api.close()
+})
+
+const parsed = (changes: Partial<CustomEventInput> = {}): ParsedEvent =>
+  parseCustomEvent({ custom_event_props: '{}', ...customEvent(changes) } as Required<CustomEventInput>, new Date())
+const codeOf = (error: unknown) => toApiError(error).errorCode
+const named = (...values: string[]) => values.map((value, i) => ({ key: `k${i}`, value }))
+
+/** How many transactions are begun meanwhile. */
+async function transactionsOf(work: () => Promise<unknown>): Promise<number> {
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  await work()
+  const begun = query.mock.calls.filter(([statement]) => (statement as unknown) === 'BEGIN').length
+  query.mockRestore()
+  return begun
+}
+
+describe('posts that come together', () => {
+  test('share a transaction, over all projects, and each gets its own answer', async () => {
+    const posts = Array.from({ length: 40 }, (_, i) => ({ projectId: i % 2 ? 'demo' : 'other', name: `together ${i}` }))
+    const answers: { body: { project_id: string; custom_event_name: string; entry_id: string } }[] = []
+    const begun = await transactionsOf(async () => {
+      const recorded = posts.map(({ projectId, name }) =>
+        recorder.record(projectId, parsed({ custom_event_name: name })),
+      )
+      answers.push(...(await Promise.all(recorded)))
+    })
+    expect(begun).toBe(1)
+    expect(answers.map(({ body }) => [body.project_id, body.custom_event_name])).toEqual(
+      posts.map(({ projectId, name }) => [projectId, name]),
+    )
+    expect(new Set(answers.map(({ body }) => body.entry_id)).size).toBe(40)
+  })
+
+  test('gather while the batch before commits', async () => {
+    const obstacle = await holdProject(api.databaseUrl)
+    const first = recorder.record('demo', parsed())
+    await obstacle.waiting(1)
+    const begun = await transactionsOf(async () => {
+      const others = Array.from({ length: 30 }, () => recorder.record('demo', parsed()))
+      await obstacle.release()
+      await Promise.all([first, ...others])
+    })
+    expect(begun).toBe(1)
+  })
+
+  test('are as many as a batch may hold, and the rest have theirs after it', async () => {
+    const small = new Recorder(pool, { maxBatch: 4 })
+    const begun = await transactionsOf(() =>
+      Promise.all(Array.from({ length: 10 }, () => small.record('demo', parsed()))),
+    )
+    expect(begun).toBe(3)
+  })
+
+  test('come out as one after another: each sees whom those before it made or joined', async () => {
+    const [a, b, c] = [freshValue(), freshValue(), freshValue()]
+    const outcomes = await Promise.all(
+      [named(a), named(a, b), [{ key: 'k1', value: b }], [{ key: 'k2', value: c }], named(a, b, c)].map((identifiers) =>
+        recorder.record('demo', parsed({ identifiers })).then(({ body }) => body, codeOf),
+      ),
+    )
+    const [first, second, third, fourth, fifth] = outcomes as { contact_id: string; entry_id: string }[]
+    expect([second, third]).toMatchObject([first, first].map((one) => ({ contact_id: one?.contact_id })))
+    expect([second, third]).toMatchObject([first, first].map((one) => ({ entry_id: one?.entry_id })))
+    expect(fourth?.contact_id).not.toBe(first?.contact_id)
+    expect(fifth).toBe('identifier_conflict')
+  })
+
+  test('one refused leaves nothing behind for those after it', async () => {
+    const [a, b, fresh] = [freshValue(), freshValue(), freshValue()]
+    const identifiers = [named(a), [{ key: 'k1', value: b }], named(a, b, fresh), [{ key: 'k2', value: fresh }]]
+    const outcomes = await Promise.all([
+      ...identifiers.map((one) =>
+        recorder.record('demo', parsed({ identifiers: one })).then(({ body }) => body, codeOf),
+      ),
+      recorder.record('demo', parsed({ module_id: 'absent', identifiers: named(freshValue()) })).catch(codeOf),
+    ])
+    expect(outcomes[2]).toBe('identifier_conflict')
+    expect(outcomes[4]).toBe('module_does_not_exist')
+    const { contact_id } = outcomes[3] as { contact_id: string }
+    expect([outcomes[0], outcomes[1]].map((one) => (one as { contact_id: string }).contact_id)).not.toContain(
+      contact_id,
+    )
+  })
+
+  test('of a new contact in one module are in one entry, created at the first one’s time', async () => {
+    const identifiers = named(freshValue())
+    const [late, early] = ['2026-03-02T00:00:00Z', '2026-03-01T00:00:00Z']
+    const outcomes = await Promise.all([
+      recorder.record('demo', parsed({ identifiers, timestamp: late })),
+      recorder.record('demo', parsed({ identifiers, timestamp: early })),
+      recorder.record('demo', parsed({ identifiers, timestamp: early, module_id: 'booking' })),
+    ])
+    const [first, second, third] = outcomes.map(({ body }) => body)
+    expect(second?.entry_id).toBe(first?.entry_id)
+    expect(third?.entry_id).not.toBe(first?.entry_id)
+    const stored = await api.call({ path: `/projects/demo/entries/${first?.entry_id}` })
+    expect(stored.json().created_at).toBe('2026-03-02T00:00:00.000Z')
+  })
+
+  test('of entries with page views each have the furthest page of their own time', async () => {
+    await importInto(api.databaseUrl, [
+      contact('walker'),
+      entry('walk', 'walker', 'quiz', '2026-01-10T00:00:00Z'),
+      pageView('walk', 'w1', '2026-01-10T00:00:01Z', 0, 3),
+      pageView('walk', 'w2', '2026-01-10T00:00:02Z', 1, 3),
+    ])
+    const identifiers = [{ key: 'contact_id', value: '"walker"' }]
+    const instants = ['2026-01-10T00:00:00Z', '2026-01-10T00:00:01Z', '2026-01-10T00:00:05Z']
+    await Promise.all(instants.map((timestamp) => recorder.record('demo', parsed({ identifiers, timestamp }))))
+    const custom = (await eventsOf(api, 'walk')).filter((event) => event.custom_event_name !== undefined)
+    expect(custom.map((event) => event.max_page_index)).toEqual([undefined, 0, 1])
+  })
+
+  test('twins under one Idempotency-Key are one event, and another event under it is refused', async () => {
+    const event = parsed({ identifiers: named(freshValue()) })
+    const before = await rowCounts(api)
+    const outcomes = await Promise.all([
+      recorder.record('demo', event, 'twins'),
+      recorder.record('demo', event, 'twins'),
+      recorder.record('demo', parsed(), 'twins').catch(codeOf),
+      recorder.record('other', event, 'twins'),
+    ])
+    const [first, second] = outcomes as { body: object; replayed: boolean }[]
+    expect(first?.replayed).toBe(false)
+    expect(second).toEqual({ body: first?.body, replayed: true })
+    expect(outcomes[2]).toBe('idempotency_key_reused')
+    expect(outcomes[3]).toMatchObject({ replayed: false })
+    expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 2)
+  })
+
+  test('a key whose first post is refused is free for the next', async () => {
+    const outcomes = await Promise.all([
+      recorder.record('demo', parsed({ module_id: 'absent' }), 'second chance').catch(codeOf),
+      recorder.record('demo', parsed(), 'second chance'),
+    ])
+    expect(outcomes).toMatchObject(['module_does_not_exist', { replayed: false }])
+  })
+})
+
+describe('a post that PostgreSQL refuses', () => {
+  /** Makes storing events of this name fail as a bug would. */
+  const poison = (name: string) =>
+    sql
+      .raw(`CREATE FUNCTION choke() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.custom_event_name = '${name}' THEN RAISE EXCEPTION USING ERRCODE = '22012'; END IF; RETURN NEW;
+      END $$; CREATE TRIGGER choke BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION choke()`)
+      .execute(api.db)
+  const cure = () => sql.raw('DROP TRIGGER choke ON events; DROP FUNCTION choke').execute(api.db)
+
+  test('fails alone; its neighbours are recorded, once, in order', async () => {
+    await poison('poisoned')
+    const identifiers = named(freshValue())
+    const names = ['one', 'poisoned', 'two', 'poisoned', 'three']
+    const outcomes = await Promise.all(
+      names.map((custom_event_name) =>
+        recorder.record('demo', parsed({ identifiers, custom_event_name })).then(({ body }) => body, codeOf),
+      ),
+    )
+    await cure()
+    expect(outcomes.map((outcome) => (typeof outcome === 'string' ? outcome : outcome.custom_event_name))).toEqual([
+      'one',
+      'internal_error',
+      'two',
+      'internal_error',
+      'three',
+    ])
+    const { entry_id } = outcomes[0] as { entry_id: string }
+    expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['one', 'two', 'three'])
+    await recorder.record('demo', parsed({ custom_event_name: 'poisoned' }))
+  })
+})
+
+describe('a project that somebody else writes in', () => {
+  test('holds up its own posts only', async () => {
+    const obstacle = await holdProject(api.databaseUrl)
+    const held = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    const free = Array.from({ length: 5 }, () => recorder.record('other', parsed()))
+    await Promise.all(free)
+    await obstacle.waiting(1)
+    for (let i = 0; i < 3; i += 1) await recorder.record('other', parsed())
+    await obstacle.release()
+    await Promise.all(held)
+    await recorder.record('demo', parsed())
+  })
+
+  test('keeps another that was contested for a moment from its turn for a moment only', async () => {
+    const four = createPool(api.databaseUrl, { max: 4, pipeline: true })
+    const patient = new Recorder(four, { maxLockWait_ms: 50 })
+    const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
+    const held = ['demo', 'other'].map((id) => patient.record(id, parsed()))
+    await obstacles[0]?.waiting(2)
+    const third = patient.record('third', parsed())
+    await obstacles[2]?.release()
+    // The two are held up all the while.
+    await third
+    await Promise.all([obstacles[0]?.release(), obstacles[1]?.release()])
+    await Promise.all(held)
+    await four.end()
+  })
+
+  test('has its posts in the order in which they came', async () => {
+    const identifiers = named(freshValue())
+    const post = (custom_event_name: string) => recorder.record('demo', parsed({ identifiers, custom_event_name }))
+    const obstacle = await holdProject(api.databaseUrl)
+    const recorded = ['a', 'b', 'c'].map(post)
+    await obstacle.waiting(1)
+    recorded.push(post('d'))
+    await obstacle.release()
+    const [first] = await Promise.all(recorded)
+    const events = await eventsOf(api, first?.body.entry_id ?? '')
+    expect(events.map((event) => event.custom_event_name)).toEqual(['a', 'b', 'c', 'd'])
+  })
+})
+
+test('a project that is gone has no modules', async () => {
+  const begun = await transactionsOf(() =>
+    expect(recorder.record('gone', parsed()).catch(codeOf)).resolves.toBe('module_does_not_exist'),
+  )
+  expect(begun).toBe(2)
+})
+
+test('a project with more posts than a batch holds lets others have their turn', async () => {
+  const small = new Recorder(pool, { maxBatch: 4 })
+  const order: string[] = []
+  const busy = ['demo', 'other'].flatMap((id) =>
+    Array.from({ length: 12 }, () => small.record(id, parsed()).then(() => order.push(id))),
+  )
+  await Promise.all([...busy, small.record('third', parsed()).then(() => order.push('third'))])
+  expect(order.indexOf('third')).toBeLessThan(16)
+})
+
+test('a transaction whose connection breaks at its end is not run again, whatever the error', async () => {
+  const send = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>
+  const events = async () => (await rowCounts(api)).events ?? 0
+  const before = await events()
+  vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const sent = send.apply(this, args)
+    if (args[0] !== 'COMMIT') return sent as never
+    return sent.then(() => {
+      cut(this)
+      throw Object.assign(new Error('bad record'), { code: 'ERR_SSL_BAD_RECORD' })
+    }) as never
+  })
+  const outcomes = await Promise.all(Array.from({ length: 3 }, () => recorder.record('demo', parsed()).catch(codeOf)))
+  vi.restoreAllMocks()
+  expect(outcomes).toEqual(Array(3).fill('service_unavailable'))
+  expect(await events()).toBe(before + 3)
+})
