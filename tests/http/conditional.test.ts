@@ -112,6 +112,32 @@ test.each([
   expect(answer.headers).toMatchObject({ 'cache-control': 'private, no-cache', vary: 'X-Api-Key' })
 })
 
+test('requests at once share an answer, each conditionally for itself, and the next one sees what has changed', async () => {
+  const path = '/projects/demo/modules/skin-quiz'
+  const first = await api.call({ path })
+  const together = await Promise.all([
+    api.call({ path }),
+    api.call({ path, headers: { 'if-none-match': String(first.headers.etag) } }),
+    api.call({ method: 'HEAD', path }),
+    api.call({ path: '/projects/demo/modules/absent' }),
+    api.call({ path }),
+  ])
+  expect(together.map(({ statusCode, body }) => [statusCode, body.length > 0])).toEqual([
+    [200, true],
+    [304, false],
+    [200, false],
+    [404, true],
+    [200, true],
+  ])
+  expect(together[0]?.body).toBe(first.body)
+  expect(together[4]?.body).toBe(first.body)
+
+  await api.db.updateTable('modules').set({ title: 'Renamed' }).where('module_id', '=', 'skin-quiz').execute()
+  const renamed = await api.call({ path, headers: { 'if-none-match': String(first.headers.etag) } })
+  expect(renamed.statusCode).toBe(200)
+  expect(renamed.json()).toMatchObject({ title: 'Renamed' })
+})
+
 test('a recorded event has no entity tag and is not cached', async () => {
   const answer = await api.call({
     method: 'POST',
