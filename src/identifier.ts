@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
-import { codePoints, isStorable } from './text.ts'
+import { hash } from 'node:crypto'
+import { codePoints, hasCodePoints, isStorable } from './text.ts'
 
 /** An identifier of a contact as posted or imported; `value` is JSON text. */
 export interface Identifier {
@@ -59,8 +59,7 @@ export function canonicalValue(text: string): CanonicalValue {
 /** What is wrong with an identifier's key, or nothing. */
 export function keyProblem(key: string): string | undefined {
   if (!isStorable(key)) return 'must not hold NUL or a lone surrogate'
-  const length = codePoints(key)
-  if (length < 1 || length > MAX_KEY_code_points) return `must be 1 to ${MAX_KEY_code_points} characters long`
+  if (!hasCodePoints(key, MAX_KEY_code_points)) return `must be 1 to ${MAX_KEY_code_points} characters long`
   return undefined
 }
 
@@ -70,5 +69,5 @@ export function keyProblem(key: string): string | undefined {
  * convert_to(canonical, 'UTF8'))`.
  */
 export function identifierDigest(key: string, canonical: string): Buffer {
-  return createHash('sha256').update(`${key}\0${canonical}`).digest()
+  return hash('sha256', `${key}\0${canonical}`, 'buffer')
 }

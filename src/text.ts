@@ -5,6 +5,10 @@ export function codePoints(text: string): number {
   return count
 }
 
+/** Whether the text has 1 to that many code points. They are counted only where the UTF-16 units leave it open. */
+export const hasCodePoints = (text: string, most: number): boolean =>
+  text !== '' && (text.length <= most || codePoints(text) <= most)
+
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this looks for
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/
 
@@ -22,8 +26,7 @@ export const MAX_ID_code_points = 128
 export function idProblem(id: string): string | undefined {
   if (!id.isWellFormed()) return 'must not hold a lone surrogate'
   if (hasControlCharacter(id)) return 'must not hold control characters'
-  const length = codePoints(id)
-  if (length < 1 || length > MAX_ID_code_points) return `must be 1 to ${MAX_ID_code_points} characters long`
+  if (!hasCodePoints(id, MAX_ID_code_points)) return `must be 1 to ${MAX_ID_code_points} characters long`
   if (id === '.' || id === '..') return 'must not be "." or ".."'
   return undefined
 }

@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest'
-import { codePoints, hasControlCharacter, idProblem, isStorable, jsonDepth, quoted } from '../src/text.ts'
+import {
+  codePoints,
+  hasCodePoints,
+  hasControlCharacter,
+  idProblem,
+  isStorable,
+  jsonDepth,
+  quoted,
+} from '../src/text.ts'
 
 test.each([
   ['', 0],
@@ -11,6 +19,17 @@ test.each([
   ['\ud800', 1],
 ])('codePoints(%j) is %i', (text, count) => {
   expect(codePoints(text)).toBe(count)
+})
+
+test.each([
+  ['', 2, false],
+  ['a', 2, true],
+  ['ab', 2, true],
+  ['abc', 2, false],
+  ['😀😀', 2, true],
+  ['😀😀😀', 2, false],
+])('hasCodePoints(%j, %i) is %s', (text, most, fits) => {
+  expect(hasCodePoints(text, most)).toBe(fits)
 })
 
 test.each([

@@ -25,6 +25,22 @@ test.each([
   expect(parseTimestamp(text)).toEqual({ ok: true, iso })
 })
 
+test('the wire form is taken as it is for each day there is, and for no other', () => {
+  const numbers = (count: number) => Array.from({ length: count }, (_, i) => String(i).padStart(2, '0'))
+  for (const year of ['0000', '0001', '1900', '2000', '2023', '2024', '9999']) {
+    for (const month of numbers(14)) {
+      for (const day of numbers(33)) {
+        const text = `${year}-${month}-${day}T23:59:59.999Z`
+        const date = new Date(text)
+        const exists = year !== '0000' && !Number.isNaN(date.getTime()) && date.toISOString() === text
+        expect(parseTimestamp(text), text).toEqual(
+          exists ? { ok: true, iso: text } : { ok: false, problem: expect.any(String) },
+        )
+      }
+    }
+  }
+})
+
 /** What is no instant, why, and the instant that may have been meant. */
 const NO_INSTANT = [
   ['0000-12-31T00:00:00Z', 'the year must be 0001 to 9999', '0001-12-31T00:00:00.000Z'],

@@ -1,7 +1,6 @@
 import { CONTACT_ID_KEY } from '../identifier.ts'
-import { FIELDS } from './records.ts'
-import { type Kind, mergedTable, on, REPEATED_EVENTS, SHAPED, SHAPES } from './shapes.ts'
-import { type Staged, stagedTable, TABLES } from './stage.ts'
+import { mergedTable, NAMED_ENTRIES, namingTable, on, REPEATED_EVENTS, SHAPES } from './shapes.ts'
+import { KINDS, type Staged, stagedTable, TABLES } from './stage.ts'
 
 /** A line that contradicts an earlier line or what is stored. */
 export interface Fault {
@@ -22,12 +21,12 @@ export interface Check {
   reason: string
 }
 
-function missingParent(kind: Kind | 'event', parent: Kind, columns: string[]): Check {
+function missingParent(kind: Staged, parent: Staged, columns: string[]): Check {
   const { key } = SHAPES[parent]
   return {
     kind,
     reason: `no such ${parent} is stored or on an earlier line`,
-    sql: `SELECT i.line, '/${columns.at(-1)}' AS field FROM ${stagedTable(kind)} i
+    sql: `SELECT i.line, '/${columns.at(-1)}' AS field FROM ${namingTable(kind)} i
       WHERE NOT EXISTS (SELECT FROM ${TABLES[parent]} p WHERE ${on('p', 'i', key, columns)})
         AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${on('p', 'i', key, columns)} AND p.line < i.line)
       ORDER BY i.line`,
@@ -38,7 +37,7 @@ function missingParent(kind: Kind | 'event', parent: Kind, columns: string[]): C
 const firstField = (columns: string[], condition: (column: string) => string) =>
   `CASE ${columns.map((column) => `WHEN ${condition(column)} THEN '/${column}'`).join(' ')} END`
 
-function changedColumn(kind: Kind): Check {
+function changedColumn(kind: Staged): Check {
   const { key, fixed, conflict } = SHAPES[kind]
   const differs = (column: string) => `i.${column} <> COALESCE(t.${column}, m.${column})`
   const field =
@@ -84,9 +83,8 @@ const GIVEN: Record<string, string> = {
   max_page_index: 'i.max_page_given',
   total_pages: 'i.total_pages_given',
 }
-const CONTENT = Object.keys(FIELDS.event).filter((column) => !['project_id', 'event_id'].includes(column))
 
-const PARENT_CHECKS = SHAPED.flatMap((kind) =>
+const PARENT_CHECKS = KINDS.flatMap((kind) =>
   SHAPES[kind].parents.map((parent) => ({
     parent: parent.kind,
     check: missingParent(kind, parent.kind, parent.columns),
@@ -99,7 +97,7 @@ export const PROJECT_CHECKS = PARENT_CHECKS.filter(({ parent }) => parent === 'p
 /** The checks to run under the lock of the projects. */
 export const CHECKS: Check[] = [
   ...PARENT_CHECKS.filter(({ parent }) => parent !== 'project').map(({ check }) => check),
-  ...SHAPED.filter((kind) => SHAPES[kind].fixed.length > 0).map(changedColumn),
+  ...KINDS.filter((kind) => SHAPES[kind].fixed.length > 0).map(changedColumn),
   {
     kind: 'module',
     reason: 'must have a published version, stored or in this file',
@@ -116,11 +114,10 @@ export const CHECKS: Check[] = [
     AND s.digest = sha256('\\x${Buffer.from(`${CONTACT_ID_KEY}\0s`).toString('hex')}' || convert_to(m.contact_id, 'UTF8'))`),
   claimedId(`SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
     AND i.claimed_contact_id = m.contact_id AND i.contact_id <> m.contact_id AND i.line < m.line`),
-  missingParent('event', 'entry', ['project_id', 'entry_id']),
   {
     kind: 'event',
     reason: 'no such version of the module is stored or on an earlier line',
-    sql: `SELECT i.line, '/module_version_number' AS field FROM ${stagedTable('event')} i
+    sql: `SELECT i.line, '/module_version_number' AS field FROM ${NAMED_ENTRIES} i
       LEFT JOIN entries e ON ${on('e', 'i', ['project_id', 'entry_id'])}
       LEFT JOIN ${mergedTable('entry')} m ON ${on('m', 'i', ['project_id', 'entry_id'])}
       WHERE i.module_version_number IS NOT NULL
@@ -135,7 +132,7 @@ export const CHECKS: Check[] = [
     kind: 'event',
     reason: 'differs from the stored event of this id: an event cannot change',
     sql: `SELECT line, field FROM (
-        SELECT i.line, ${firstField(CONTENT, (column) =>
+        SELECT i.line, ${firstField(SHAPES.event.kept, (column) =>
           [GIVEN[column], `i.${column} IS DISTINCT FROM t.${column}`].filter(Boolean).join(' AND '),
         )} AS field
         FROM ${stagedTable('event')} i JOIN events t ON ${on('t', 'i', ['project_id', 'event_id'])}
@@ -145,7 +142,7 @@ export const CHECKS: Check[] = [
     kind: 'event',
     reason: 'differs from an earlier line with the same event_id',
     sql: `SELECT line, field FROM (
-        SELECT i.line, ${firstField(CONTENT, (column) =>
+        SELECT i.line, ${firstField(SHAPES.event.kept, (column) =>
           column in GIVEN
             ? `(i.${column}, ${GIVEN[column]}) IS DISTINCT FROM (f.${column}, ${GIVEN[column]?.replace('i.', 'f.')})`
             : `i.${column} IS DISTINCT FROM f.${column}`,

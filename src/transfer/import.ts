@@ -102,6 +102,8 @@ async function importInto(
     onProgress({ phase: 'reading', bytes, lines: splitter.lines, merged_lines: 0 })
   }
 
+  // The plans for merging need sizes and rough shares, not PostgreSQL's large samples.
+  await client.query(`SELECT set_config('default_statistics_target', '10', true)`)
   await stage.create()
   for await (const chunk of input) {
     const buffer = typeof chunk === 'string' ? Buffer.from(chunk) : chunk

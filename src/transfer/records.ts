@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { CUSTOM_EVENT, customEventPropsProblem, PAGE_VIEWED } from '../event.ts'
 import { canonicalValue, type Identifier, keyProblem } from '../identifier.ts'
-import { codePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../text.ts'
+import { hasCodePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
 
 export interface ProjectRecord {
@@ -153,8 +153,7 @@ const id: Read<string> = (value, pointer) => {
 const label: Read<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
   if (hasControlCharacter(read)) throw new Problem(pointer, 'must not hold control characters')
-  const length = codePoints(read)
-  if (length < 1 || length > MAX_NAME_code_points) {
+  if (!hasCodePoints(read, MAX_NAME_code_points)) {
     throw new Problem(pointer, `must be 1 to ${MAX_NAME_code_points} characters long`)
   }
   return read
@@ -321,7 +320,13 @@ export const FIELDS = {
 
 export const RECORD_TYPES = Object.keys(FIELDS) as RecordType[]
 
-const FIELD_LISTS = new Map<string, [string, Field][]>(RECORD_TYPES.map((type) => [type, Object.entries(FIELDS[type])]))
+/** The fields of a type with their JSON pointers, laid out for a loop over every line. */
+const READERS = new Map<string, { name: string; pointer: string; field: Field }[]>(
+  RECORD_TYPES.map((type) => [
+    type,
+    Object.entries<Field>(FIELDS[type]).map(([name, field]) => ({ name, pointer: `/${name}`, field })),
+  ]),
+)
 
 /**
  * Reads one line of an import (decisions, "Operator's command line"). Pure: what stands on other lines or in the
@@ -352,60 +357,60 @@ function readRecord(line: string, limits: Limits): ImportRecord {
     throw new Problem('', `must be one JSON object: ${printable(fault)}`)
   }
   if (!isObject(object)) throw new Problem('', 'must be one JSON object')
-  const fields = typeof object.type === 'string' ? FIELD_LISTS.get(object.type) : undefined
-  if (!fields) throw new Problem('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
+  const readers = typeof object.type === 'string' ? READERS.get(object.type) : undefined
+  if (!readers) throw new Problem('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
 
-  const record: Record<string, unknown> = { type: object.type }
   let known = 1
-  for (const [name, field] of fields) {
+  for (const { name, pointer, field } of readers) {
     const value = object[name]
     if (value === undefined) {
-      if (field.presence === 'required') throw new Problem(`/${name}`, 'is required')
+      if (field.presence === 'required') throw new Problem(pointer, 'is required')
       continue
     }
     known += 1
-    record[name] = field.read(value, `/${name}`, limits)
+    object[name] = field.read(value, pointer, limits)
   }
   const given = Object.keys(object)
   if (given.length > known) {
-    const names = ['type', ...fields.map(([name]) => name)]
+    const names = ['type', ...readers.map(({ name }) => name)]
     refuseUnknown(
       given.filter((name) => !names.includes(name)),
       names,
       '',
     )
   }
-  // The table of fields above makes the record what its type says.
-  const read = record as unknown as ImportRecord
-  return read.type === 'event' ? completeEvent(read) : read
+  // The table of fields above makes the object what its type says.
+  const record = object as unknown as ImportRecord
+  if (record.type === 'event') completeEvent(record)
+  return record
 }
 
-/** The rules that join several fields of an event, and the id of an event that was given none. */
-function completeEvent(event: EventRecord): EventRecord {
-  const needs: (keyof EventRecord)[] = []
-  const refuses: (keyof EventRecord)[] = []
-  if (event.event_type === PAGE_VIEWED) {
-    needs.push('view_type', 'page_id', 'page_key', 'page_index')
-    refuses.push('custom_event_name', 'custom_event_props')
-  }
-  if (event.event_type === CUSTOM_EVENT) {
-    needs.push('custom_event_name')
-    refuses.push('view_type', 'page_id', 'page_key', 'page_index')
-  }
+const VIEW_FIELDS = ['view_type', 'page_id', 'page_key', 'page_index'] as const
+
+/** What an event of a known type must and must not have. */
+const EVENT_RULES = new Map<string, Record<'needs' | 'refuses', readonly (keyof EventRecord)[]>>([
+  [PAGE_VIEWED, { needs: VIEW_FIELDS, refuses: ['custom_event_name', 'custom_event_props'] }],
+  [CUSTOM_EVENT, { needs: ['custom_event_name'], refuses: VIEW_FIELDS }],
+])
+
+/** An event as its id is made of it: a list of names makes JSON.stringify write these fields, in this order. */
+const HASHED_FIELDS = ['type', ...Object.keys(FIELDS.event)]
+
+/** Checks the rules that join several fields of an event, and fills in the id of an event that was given none. */
+function completeEvent(event: EventRecord): void {
+  const { needs = [], refuses = [] } = EVENT_RULES.get(event.event_type) ?? {}
   for (const name of needs) {
     if (event[name] === undefined) throw new Problem(`/${name}`, `is required on an event of type ${event.event_type}`)
   }
   for (const name of refuses) {
     if (event[name] !== undefined) throw new Problem(`/${name}`, `does not apply to events of type ${event.event_type}`)
   }
-  const furthest = (['max_page_id', 'max_page_key', 'max_page_index'] as const).map((name) => typeOf(event[name]))
-  if (furthest.some((type) => type !== furthest[0])) {
+  const furthest = typeOf(event.max_page_id)
+  if (typeOf(event.max_page_key) !== furthest || typeOf(event.max_page_index) !== furthest) {
     throw new Problem('/max_page_id', 'must be given with max_page_key and max_page_index: all three, all null or none')
   }
-  const event_id = event.event_id ?? hash('sha256', JSON.stringify(event), 'base64url')
-  const filled = { ...event, event_id }
-  if (event.event_type === CUSTOM_EVENT) filled.custom_event_props ??= '{}'
-  return filled
+  event.event_id ??= hash('sha256', JSON.stringify(event, HASHED_FIELDS), 'base64url')
+  if (event.event_type === CUSTOM_EVENT) event.custom_event_props ??= '{}'
 }
 
 const typeOf = (value: unknown) => (value === undefined ? 'absent' : value === null ? 'null' : 'given')

@@ -1,7 +1,5 @@
-import { type Staged, TABLES } from './stage.ts'
-
-/** The kinds that are merged alike. Events are not: they are many, never change, and have columns to derive. */
-export type Kind = Exclude<Staged, 'event'>
+import { FIELDS } from './records.ts'
+import { type Staged, stagedTable, TABLES } from './stage.ts'
 
 interface Shape {
   key: string[]
@@ -17,13 +15,15 @@ interface Shape {
   /** In SQL, what stands in a column of a new record where no line gave it; `$1` is now. */
   defaults: Record<string, string>
   /** What must be stored or on an earlier line: the columns of this kind that hold the parent's key. */
-  parents: { kind: Kind; columns: string[] }[]
+  parents: { kind: Staged; columns: string[] }[]
 }
 
 const PLAIN = { fixed: [], conflict: '', fillable: [], kept: [], free: [], defaults: {}, parents: [] }
 
+const EVENT_KEY = ['project_id', 'event_id']
+
 /** How each kind is merged. */
-export const SHAPES: Record<Kind, Shape> = {
+export const SHAPES: Record<Staged, Shape> = {
   project: { ...PLAIN, key: ['project_id'], free: ['name'], defaults: { name: 'project_id' } },
   group: {
     ...PLAIN,
@@ -76,15 +76,35 @@ export const SHAPES: Record<Kind, Shape> = {
       { kind: 'contact', columns: ['project_id', 'contact_id'] },
     ],
   },
+  // Events have columns to derive, and are too many to gather: they are merged from their lines, and compared otherwise.
+  event: {
+    ...PLAIN,
+    key: EVENT_KEY,
+    kept: Object.keys(FIELDS.event).filter((column) => !EVENT_KEY.includes(column)),
+    parents: [{ kind: 'entry', columns: ['project_id', 'entry_id'] }],
+  },
 }
 
-export const SHAPED = Object.keys(SHAPES) as Kind[]
-
 /** The temporary table that holds one row a record: the line it first stands on, and what its lines say together. */
-export const mergedTable = (kind: Kind) => `merged_${TABLES[kind]}`
+export const mergedTable = (kind: Staged) => `merged_${TABLES[kind]}`
+
+/** The temporary table of the ids of the projects that the lines are about. */
+export const TOUCHED_PROJECTS = 'touched_projects'
+
+/**
+ * The temporary table of the entries that the lines of events name, each with every version that they name beside it:
+ * the first of the lines, and whether any of them leaves out what is derived. It is much shorter than the lines.
+ */
+export const NAMED_ENTRIES = 'named_entries'
+
+/** Where the first line of a kind that names a parent is found. */
+export const namingTable = (kind: Staged) => (kind === 'event' ? NAMED_ENTRIES : stagedTable(kind))
 
 /** The temporary table of the events that several lines are about, with the first of the lines. */
 export const REPEATED_EVENTS = 'repeated_events'
+
+/** The temporary table of the events of which something was left out and is now derived, a row a line. */
+export const DERIVED_EVENTS = 'derived_events'
 
 /** The condition that columns of two tables are equal, pair by pair. */
 export const on = (left: string, right: string, columns: string[], others: string[] = columns) =>

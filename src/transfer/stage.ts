@@ -2,7 +2,14 @@ import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { CONTACT_ID_KEY, identifierDigest } from '../identifier.ts'
-import { FIELDS, type ImportRecord, RECORD_TYPES, type RecordType } from './records.ts'
+import {
+  type ContactRecord,
+  type EventRecord,
+  FIELDS,
+  type ImportRecord,
+  RECORD_TYPES,
+  type RecordType,
+} from './records.ts'
 
 /** What is staged apart: the records by type, and the identifiers that stand in contacts. */
 export type Staged = RecordType | 'identifier'
@@ -35,23 +42,25 @@ export const stagedTable = (kind: Staged) => `imported_${TABLES[kind]}`
 /** How many characters of rows are gathered before they are sent. */
 const BATCH_characters = 256 * 1024
 
+/** The columns of the staged rows besides `line`. */
 const COLUMNS: Record<Staged, string[]> = {
-  ...(Object.fromEntries(RECORD_TYPES.map((type) => [type, ['line', ...Object.keys(FIELDS[type])]])) as Record<
+  ...(Object.fromEntries(RECORD_TYPES.map((type) => [type, Object.keys(FIELDS[type])])) as Record<
     RecordType,
     string[]
   >),
-  contact: ['line', 'project_id', 'contact_id', 'created_at'],
-  identifier: ['line', 'project_id', 'contact_id', 'key', 'value', 'digest', 'place', 'claimed_contact_id'],
-  event: ['line', ...Object.keys(FIELDS.event), 'max_page_given', 'total_pages_given'],
+  contact: ['project_id', 'contact_id', 'created_at'],
+  identifier: ['project_id', 'contact_id', 'key', 'value', 'digest', 'place', 'claimed_contact_id'],
+  event: [...Object.keys(FIELDS.event), 'max_page_given', 'total_pages_given'],
 }
 
+const SPECIAL = /[\\\t\n\r]/
 const ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' }
 
 /** A value in the text format of COPY. */
-function encode(value: string | number | boolean | null | undefined): string {
+function encode(value: unknown): string {
   if (value === undefined || value === null) return '\\N'
-  if (typeof value !== 'string') return String(value)
-  return /[\\\t\n\r]/.test(value) ? value.replace(/[\\\t\n\r]/g, (special) => ESCAPES[special] as string) : value
+  const text = String(value)
+  return SPECIAL.test(text) ? text.replace(/[\\\t\n\r]/g, (special) => ESCAPES[special] as string) : text
 }
 
 /**
@@ -82,26 +91,9 @@ export class Stage {
 
   /** Takes a record in. @returns a promise to wait for before the next call, when a batch is on its way */
   add(record: ImportRecord, line: number): Promise<void> | undefined {
-    switch (record.type) {
-      case 'contact': {
-        const { project_id, contact_id } = record
-        for (const [place, { key, value, canonical }] of record.identifiers.entries()) {
-          const digest = `\\x${identifierDigest(key, canonical).toString('hex')}`
-          const claimed = key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined
-          this.#addRow('identifier', [line, project_id, contact_id, key, value, digest, place, claimed])
-        }
-        this.#addRow('contact', [line, project_id, contact_id, record.created_at])
-        return this.#sendFull('identifier') ?? this.#sendFull('contact')
-      }
-      case 'event': {
-        const given = [record.max_page_index !== undefined, record.total_pages !== undefined]
-        this.#addRow('event', [line, ...values(record), ...given])
-        return this.#sendFull('event')
-      }
-      default:
-        this.#addRow(record.type, [line, ...values(record)])
-        return this.#sendFull(record.type)
-    }
+    if (record.type === 'contact') for (const row of identifierRows(record)) this.#addRow('identifier', row, line)
+    this.#addRow(record.type, record.type === 'event' ? eventRow(record) : record, line)
+    return this.#sendFull('identifier') ?? this.#sendFull(record.type)
   }
 
   /** Sends what is left and waits until all has arrived. */
@@ -110,9 +102,12 @@ export class Stage {
     await this.#sending
   }
 
-  #addRow(kind: Staged, row: Parameters<typeof encode>[0][]): void {
+  #addRow(kind: Staged, row: object, line: number): void {
+    const values = row as Record<string, unknown>
+    let text = String(line)
+    for (const column of COLUMNS[kind]) text += `\t${encode(values[column])}`
     this.rows[kind] += 1
-    this.#batches[kind] += `${row.map(encode).join('\t')}\n`
+    this.#batches[kind] += `${text}\n`
   }
 
   #sendFull(kind: Staged): Promise<void> | undefined {
@@ -131,14 +126,27 @@ export class Stage {
   }
 
   async #copy(kind: Staged, rows: string): Promise<void> {
-    const copy = this.#client.query(copyFrom(`COPY ${stagedTable(kind)} (${COLUMNS[kind].join(', ')}) FROM STDIN`))
+    const copy = this.#client.query(
+      copyFrom(`COPY ${stagedTable(kind)} (line, ${COLUMNS[kind].join(', ')}) FROM STDIN`),
+    )
     copy.end(Buffer.from(rows))
     await finished(copy)
   }
 }
 
-/** The values of a record in the order of its fields. */
-function values(record: Exclude<ImportRecord, { type: 'contact' }>): (string | number | null | undefined)[] {
-  const given = record as unknown as Record<string, string | number | null | undefined>
-  return Object.keys(FIELDS[record.type]).map((name) => given[name])
-}
+const eventRow = (event: EventRecord) => ({
+  ...event,
+  max_page_given: event.max_page_index !== undefined,
+  total_pages_given: event.total_pages !== undefined,
+})
+
+const identifierRows = ({ project_id, contact_id, identifiers }: ContactRecord) =>
+  identifiers.map(({ key, value, canonical }, place) => ({
+    project_id,
+    contact_id,
+    key,
+    value,
+    digest: `\\x${identifierDigest(key, canonical).toString('hex')}`,
+    place,
+    claimed_contact_id: key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined,
+  }))

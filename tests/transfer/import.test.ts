@@ -295,6 +295,33 @@ describe('an event', () => {
     expect(pages('z-given')).toEqual([null, null, null, 3])
   })
 
+  test('is stored as given where nothing is left out, and counts for those that leave something out', async () => {
+    const { load } = inProject('complete')
+    const complete = {
+      module_version_number: 1,
+      max_page_id: 'x',
+      max_page_key: 'y',
+      max_page_index: 8,
+      total_pages: 9,
+    }
+    const lines = [custom('given', 5, complete), view('view', 5, 3, complete), custom('derived', 6)]
+    expect(await load(...BASE, ...lines, ...lines)).toMatchObject({
+      duplicate_lines: 3,
+      records: { event: { read: 6, added: 3, unchanged: 0 } },
+    })
+    expect(await load(...lines)).toMatchObject({ records: { event: { added: 0, unchanged: 3 } } })
+    const stored = await of('complete')
+    expect(stored.get('given')).toMatchObject(complete)
+    expect(stored.get('view')).toMatchObject(complete)
+    expect(stored.get('derived')).toMatchObject({
+      module_version_number: 1,
+      max_page_id: 'p3',
+      max_page_key: 'k3',
+      max_page_index: 3,
+      total_pages: 9,
+    })
+  })
+
   test('takes the views of its own entry only, and of the same time all, the first by id', async () => {
     const { load } = inProject('own-entry')
     await load(
