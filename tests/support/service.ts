@@ -2,8 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import path from 'node:path'
+import { pathToFileURL } from 'node:url'
 
 const ROOT = path.join(import.meta.dirname, '../..')
+const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
 
 /** A `flowtrail` process. */
 export interface Process {
@@ -23,10 +25,13 @@ export interface Service extends Process {
 /** Runs the command line in a process of its own, with these settings and none of ours. */
 export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
   const { PATH, TMPDIR, RECORD_EXCHANGES } = process.env
-  const record = RECORD_EXCHANGES ? ['--import', path.join(ROOT, 'tests/proxy/record-process.ts')] : []
-  const child = spawn(process.execPath, [...record, 'src/cli/main.ts', ...args], {
+  const record = RECORD_EXCHANGES && {
+    RECORD_EXCHANGES,
+    NODE_OPTIONS: `--import=${pathToFileURL(path.join(ROOT, 'tests/proxy/record-process.ts'))}`,
+  }
+  const child = spawn(FLOWTRAIL, args, {
     cwd: ROOT,
-    env: { PATH, ...(TMPDIR && { TMPDIR }), ...(RECORD_EXCHANGES && { RECORD_EXCHANGES }), ...settings },
+    env: { PATH, ...(TMPDIR && { TMPDIR }), ...record, ...settings },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]
