@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release format generate clean
+.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-growth format generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
@@ -24,7 +24,7 @@ run: node_modules/.installed ## Start the service with demo data on the embedded
 	@trap : INT; LOG_LEVEL=$${LOG_LEVEL:-warn} $(RUN) flowtrail -- serve --demo || [ $$? -eq 130 ]
 
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
-	@$(RUN) test
+	@$(if $(RECORD),RECORD_EXCHANGES="$(abspath $(RECORD))") $(RUN) test
 
 check: node_modules/.installed ## Check format, lint, types, unused code, the contract and that generated files are fresh
 	@$(RUN) check
@@ -56,6 +56,19 @@ changelog: node_modules/.installed ## Write the document's changes since the rel
 contract-release: node_modules/.installed ## Make the document the released one (BREAKING=yes: although it breaks clients)
 	@$(RUN) contract:diff -- --release $(if $(BREAKING),--breaking)
 
+bench/node_modules/.installed: bench/package.json bench/package-lock.json
+	npm ci --prefix bench --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
+
+bench: node_modules/.installed bench/node_modules/.installed ## Race the service against its peers (docs/performance.md); twenty minutes
+	@$(RUN) bench
+
+bench-quick: node_modules/.installed bench/node_modules/.installed ## The same table in shorter rounds; three minutes
+	@$(RUN) bench -- --quick
+
+bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure what each operation costs on more and more data, up to a million events; half an hour
+	@$(RUN) bench -- --growth
+
 ci: check contract-diff test browser ## What CI runs on every change
 
 format: node_modules/.installed ## Format and mend what can be mended by itself
@@ -65,4 +78,4 @@ generate: node_modules/.installed ## Make generated/ anew from the document and 
 	@$(RUN) generate
 
 clean: ## Remove what can be made anew; the data under .data stays
-	rm -rf node_modules tests/proxy/node_modules tests/proxy/.recorded
+	rm -rf node_modules tests/proxy/node_modules tests/proxy/.recorded bench/node_modules bench/.cache bench/results

@@ -1,0 +1,142 @@
+// The whole contract on Express 5, express-openapi-validator and pg, as a team that knows them would write it. The pure
+// rules of the product (forms of keys, instants, identifiers and cursors, the catalogue of errors) are the service's own.
+import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import express from 'express'
+import * as openApiValidator from 'express-openapi-validator'
+import pg from 'pg'
+import {
+  entryNotFound,
+  moduleDoesNotExist,
+  moduleVersionDoesNotExist,
+  routeNotFound,
+  unreadableRequest,
+} from '../../src/errors.ts'
+import { isInstantAndId, isInt32, paginate } from '../../src/page.ts'
+import { parseTimestamp } from '../../src/timestamp.ts'
+import { answerError, sendPage, sendResource } from './express/answers.ts'
+import { checkKey } from './express/keys.ts'
+import { Reads, windowOf } from './express/reads.ts'
+import { record } from './express/record.ts'
+import { DATABASE_URL, HOST, PORT, ready } from './process.ts'
+
+const document = JSON.parse(await readFile(new URL('../../generated/openapi.json', import.meta.url), 'utf8'))
+// Else the validator refuses the colons of a date-time, which may stand in a query as they are (RFC 3986, 3.4).
+for (const name of ['UpdatedAfter', 'UpdatedBefore']) document.components.parameters[name].allowReserved = true
+
+const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
+const reads = new Reads(pool)
+const app = express()
+
+app.disable('x-powered-by')
+// Lists have no entity tag; single resources get theirs in sendResource.
+app.disable('etag')
+app.use((request, response, next) => {
+  response.set('X-Request-Id', request.get('X-Request-Id') ?? randomUUID())
+  // The validator knows the methods of the document alone; Node leaves the body out all the same.
+  if (request.method === 'HEAD') request.method = 'GET'
+  next()
+})
+app.use('/projects/:projectId', checkKey(pool))
+app.use(express.json({ limit: '256kb' }))
+app.use((request, _response, next) => {
+  // The validator would answer 415.
+  if (request.method === 'POST' && request.get('Content-Length') === '0')
+    throw unreadableRequest('The body is missing.')
+  next()
+})
+app.use(
+  openApiValidator.middleware({
+    apiSpec: document,
+    validateRequests: true,
+    // By the hook above: a failure of the database is no 401.
+    validateSecurity: false,
+    formats: { 'date-time': { type: 'string', validate: (text: string) => parseTimestamp(text).ok } },
+  }),
+)
+
+app.get('/projects/:projectId/modules', async (request, response) => {
+  sendPage(request, response, { rows: await reads.modules(request.params.projectId), next: undefined })
+})
+
+app.get('/projects/:projectId/modules/:moduleId', async ({ params }, response) => {
+  const found = await reads.module(params.projectId, params.moduleId)
+  if (!found) throw moduleDoesNotExist(params.moduleId)
+  sendResource(response, found)
+})
+
+app.get('/projects/:projectId/modules/:moduleId/versions', async (request, response) => {
+  const { projectId, moduleId } = request.params
+  const page = await paginate(
+    ['listModuleVersions', projectId, moduleId],
+    request.query as never,
+    isInt32,
+    (keyset) => reads.moduleVersions(projectId, moduleId, keyset),
+    (row) => [row.version_number],
+  )
+  if (page.rows.length === 0 && !(await reads.moduleExists(projectId, moduleId))) throw moduleDoesNotExist(moduleId)
+  sendPage(request, response, page)
+})
+
+app.get('/projects/:projectId/modules/:moduleId/versions/:versionNumber', async ({ params }, response) => {
+  const { projectId, moduleId } = params
+  const versionNumber = Number(params.versionNumber)
+  const found = isInt32([versionNumber]) ? await reads.moduleVersion(projectId, moduleId, versionNumber) : undefined
+  if (found) return sendResource(response, found)
+  if (!(await reads.moduleExists(projectId, moduleId))) throw moduleDoesNotExist(moduleId)
+  throw moduleVersionDoesNotExist(moduleId, versionNumber)
+})
+
+app.get('/projects/:projectId/entries/:entryId', async ({ params }, response) => {
+  const found = await reads.entry(params.projectId, params.entryId)
+  if (!found) throw entryNotFound(params.entryId)
+  sendResource(response, found)
+})
+
+app.get('/projects/:projectId/entries/:entryId/events', async (request, response) => {
+  const { projectId, entryId } = request.params
+  const page = await paginate(
+    ['listEntryEvents', projectId, entryId],
+    request.query as never,
+    isInstantAndId,
+    (keyset) => reads.events(projectId, entryId, keyset),
+    (row) => [row.timestamp.toISOString(), row.event_id],
+  )
+  if (page.rows.length === 0 && !(await reads.entryExists(projectId, entryId))) throw entryNotFound(entryId)
+  sendPage(request, response, { rows: page.rows.map(({ event_id, ...event }) => withoutNulls(event)), next: page.next })
+})
+
+app.get('/projects/:projectId/entries-page-views', async (request, response) => {
+  const { projectId } = request.params
+  const window = windowOf(request.query)
+  const page = await paginate(
+    ['listEntryPageViews', projectId, window.after, window.before],
+    request.query as never,
+    isInstantAndId,
+    (keyset) => reads.entryPageViews(projectId, window, keyset),
+    (row) => [row.updated_at.toISOString(), row.entry_id],
+  )
+  sendPage(request, response, page)
+})
+
+app.post('/projects/:projectId/events', async (request, response) => {
+  const { projectId } = request.params
+  const { body, replayed } = await record(pool, projectId, request.body, request.get('Idempotency-Key'))
+  if (replayed) response.set('Idempotent-Replayed', 'true')
+  response.set('Cache-Control', 'no-store').json(body)
+})
+
+app.use(() => {
+  throw routeNotFound()
+})
+app.use(answerError)
+
+const withoutNulls = (row: object) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null))
+
+const server = app.listen(PORT, HOST, () =>
+  ready(async () => {
+    server.close()
+    server.closeIdleConnections()
+    await pool.end()
+  }),
+)

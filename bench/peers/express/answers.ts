@@ -1,0 +1,75 @@
+import { createHash } from 'node:crypto'
+import type { ErrorRequestHandler, Request, Response } from 'express'
+import { isUnavailable } from '../../../db/failures.ts'
+import {
+  ApiError,
+  internalError,
+  invalidRequest,
+  methodNotAllowed,
+  payloadTooLarge,
+  routeNotFound,
+  serviceUnavailable,
+  unreadableRequest,
+  unsupportedMediaType,
+} from '../../../src/errors.ts'
+
+const READ_HEADERS = { 'Cache-Control': 'private, no-cache', Vary: 'X-Api-Key' }
+
+/** Answers with a single resource, or with 304 when the caller has it, which Express finds out by the entity tag. */
+export function sendResource(response: Response, resource: object): void {
+  const text = JSON.stringify(resource)
+  const etag = `"${createHash('sha256').update(text).digest('base64url')}"`
+  response
+    .set({ ...READ_HEADERS, ETag: etag })
+    .type('json')
+    .send(text)
+}
+
+/** Answers with a page of a list, and says where the next one is. */
+export function sendPage(request: Request, response: Response, page: { rows: object[]; next: string | undefined }) {
+  response.set(READ_HEADERS)
+  if (page.next !== undefined) {
+    const [path, query] = request.originalUrl.split('?')
+    const parameters = new URLSearchParams(query)
+    parameters.set('cursor', page.next)
+    parameters.sort()
+    response.set({ 'Next-Cursor': page.next, Link: `<${path}?${parameters}>; rel="next"` })
+  }
+  response.json(page.rows)
+}
+
+/** What express-openapi-validator and the body parser throw. */
+interface HttpError {
+  status?: number
+  message?: string
+  errors?: { path: string; message: string }[]
+  headers?: Record<string, string>
+}
+
+const MAX_BODY_bytes = 256 * 1024
+
+function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error
+  if (isUnavailable(error)) return serviceUnavailable()
+  const { status, message = '', errors = [], headers = {} } = error as HttpError
+  if (status === 400 && errors.length > 0) {
+    return invalidRequest(errors.map(({ path, message }) => ({ pointer: path.replace('/params/', '/path/'), message })))
+  }
+  if (status === 400) return unreadableRequest(message)
+  if (status === 404) return routeNotFound()
+  // Express answers HEAD wherever it answers GET.
+  if (status === 405) return methodNotAllowed((headers.Allow ?? '').replace('GET', 'GET, HEAD').split(', '))
+  if (status === 413) return payloadTooLarge(MAX_BODY_bytes)
+  if (status === 415) return unsupportedMediaType()
+  return internalError()
+}
+
+/** Answers whatever was thrown with the error's envelope. */
+export const answerError: ErrorRequestHandler = (error, _request, response, _next) => {
+  const answer = toApiError(error)
+  if (answer.status === 500) console.error(error)
+  response
+    .status(answer.status)
+    .set({ 'Cache-Control': 'no-store', ...answer.parts.headers })
+    .json(answer.envelope(answer.errorCode === 'route_not_found' ? undefined : response.locals.projectId))
+}

@@ -1,0 +1,141 @@
+import type pg from 'pg'
+import { invalidRequest } from '../../../src/errors.ts'
+import type { Keyset } from '../../../src/page.ts'
+import { parseTimestamp } from '../../../src/timestamp.ts'
+
+type ByInstant = Keyset<readonly [string, string]>
+
+/** What the service reads from the database. */
+export class Reads {
+  readonly #pool: pg.Pool
+
+  constructor(pool: pg.Pool) {
+    this.#pool = pool
+  }
+
+  modules(projectId: string) {
+    return this.#all(
+      `SELECT module_id, title, group_id, project_id FROM modules
+       WHERE project_id = $1 ORDER BY created_at DESC, module_id DESC`,
+      [projectId],
+    )
+  }
+
+  module(projectId: string, moduleId: string) {
+    return this.#first(
+      `SELECT m.module_id, m.title, m.group_id, m.project_id, v.json_string AS json_string_prod
+       FROM modules m, LATERAL (
+         SELECT json_string FROM module_versions
+         WHERE project_id = m.project_id AND module_id = m.module_id AND published_at IS NOT NULL
+         ORDER BY published_at DESC, version_number DESC LIMIT 1
+       ) v
+       WHERE m.project_id = $1 AND m.module_id = $2`,
+      [projectId, moduleId],
+    )
+  }
+
+  async moduleExists(projectId: string, moduleId: string): Promise<boolean> {
+    const sql = 'SELECT FROM modules WHERE project_id = $1 AND module_id = $2'
+    return (await this.#first(sql, [projectId, moduleId])) !== undefined
+  }
+
+  moduleVersions(projectId: string, moduleId: string, { direction, after, take }: Keyset<readonly [number]>) {
+    return this.#all<{ module_id: string; version_number: number; saved_at: Date }>(
+      `SELECT module_id, version_number, saved_at FROM module_versions
+       WHERE project_id = $1 AND module_id = $2 ${after ? `AND version_number ${BEYOND[direction]} $4` : ''}
+       ORDER BY version_number ${direction} LIMIT $3`,
+      [projectId, moduleId, take, ...(after ?? [])],
+    )
+  }
+
+  moduleVersion(projectId: string, moduleId: string, versionNumber: number) {
+    return this.#first(
+      `SELECT module_id, version_number, saved_at, json_string FROM module_versions
+       WHERE project_id = $1 AND module_id = $2 AND version_number = $3`,
+      [projectId, moduleId, versionNumber],
+    )
+  }
+
+  entry(projectId: string, entryId: string) {
+    return this.#first(
+      `SELECT entry_id, group_id, project_id, module_id, contact_id, e.created_at, updated_at, entry_data
+       FROM entries e JOIN modules USING (project_id, module_id) WHERE project_id = $1 AND entry_id = $2`,
+      [projectId, entryId],
+    )
+  }
+
+  async entryExists(projectId: string, entryId: string): Promise<boolean> {
+    const sql = 'SELECT FROM entries WHERE project_id = $1 AND entry_id = $2'
+    return (await this.#first(sql, [projectId, entryId])) !== undefined
+  }
+
+  events(projectId: string, entryId: string, { direction, after, take }: ByInstant) {
+    return this.#all<{ timestamp: Date; event_id: string }>(
+      `SELECT event_id, entry_id, contact_id, project_id, group_id, module_id, module_version_number, timestamp, page_id,
+         page_key, page_index, max_page_id, max_page_key, max_page_index, total_pages, event_type, view_type,
+         custom_event_name, custom_event_props
+       FROM events JOIN entries USING (project_id, entry_id) JOIN modules USING (project_id, module_id)
+       WHERE project_id = $1 AND entry_id = $2
+         ${after ? `AND (timestamp, event_id) ${BEYOND[direction]} ($4, $5)` : ''}
+       ORDER BY timestamp ${direction}, event_id ${direction} LIMIT $3`,
+      [projectId, entryId, take, ...(after ?? [])],
+    )
+  }
+
+  entryPageViews(projectId: string, window: Window, { direction, after, take }: ByInstant) {
+    const values: unknown[] = [projectId, take]
+    const place = (value: unknown) => `$${values.push(value)}`
+    const conditions = [
+      'project_id = $1',
+      ...(window.after ? [`updated_at >= ${place(window.after)}`] : []),
+      ...(window.before ? [`updated_at < ${place(window.before)}`] : []),
+      ...(after ? [`(updated_at, entry_id) ${BEYOND[direction]} (${after.map(place)})`] : []),
+    ]
+    return this.#all<{ updated_at: Date; entry_id: string }>(
+      `SELECT entry_id, group_id, project_id, module_id, contact_id, e.created_at, updated_at, (
+         SELECT coalesce(json_agg(json_build_object(
+           'timestamp', to_char(timestamp AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+           'page_id', page_id, 'page_key', page_key, 'page_index', page_index
+         ) ORDER BY timestamp, event_id), '[]')
+         FROM events
+         WHERE project_id = e.project_id AND entry_id = e.entry_id AND event_type = 'flowpage.viewed'
+       ) AS page_views
+       FROM (
+         SELECT * FROM entries WHERE ${conditions.join(' AND ')}
+         ORDER BY updated_at ${direction}, entry_id ${direction} LIMIT $2
+       ) e
+       JOIN modules USING (project_id, module_id)
+       ORDER BY updated_at ${direction}, entry_id ${direction}`,
+      values,
+    )
+  }
+
+  async #all<Row extends pg.QueryResultRow>(sql: string, values: unknown[]): Promise<Row[]> {
+    return (await this.#pool.query<Row>(sql, values)).rows
+  }
+
+  async #first(sql: string, values: unknown[]): Promise<object | undefined> {
+    return (await this.#all(sql, values))[0]
+  }
+}
+
+const BEYOND = { ASC: '>', DESC: '<' }
+
+interface Window {
+  after?: string
+  before?: string
+}
+
+/** The filters in the wire's form. @throws ApiError invalid_request when the window ends before it begins */
+export function windowOf(query: Record<string, unknown>): Window {
+  const window = { after: inUtc(query.updated_after), before: inUtc(query.updated_before) }
+  if (window.after && window.before && window.after >= window.before) {
+    throw invalidRequest([{ pointer: '/query/updated_before', message: 'must be later than updated_after' }])
+  }
+  return window
+}
+
+function inUtc(text: unknown): string | undefined {
+  const parsed = typeof text === 'string' ? parseTimestamp(text) : undefined
+  return parsed?.ok ? parsed.iso : undefined
+}

@@ -1,0 +1,161 @@
+import { DEMO } from '../src/demo/project.ts'
+import { callsFor, chooseVisits, type Task } from './calls.ts'
+import { rowsOf } from './data.ts'
+import { checkPeer } from './peers/check.ts'
+import { PEERS, type PeerName, peerCalls } from './peers/peers.ts'
+import { findPgbench, runPgbench } from './peers/pgbench.ts'
+import { alternate, type Sample, type Sampler, withCpuSeconds } from './sample.ts'
+import { makeKeys } from './seed.ts'
+import { type System, startFlowtrail, startPeer } from './systems.ts'
+
+/** Who takes part in a race. */
+export type Contestant = 'flowtrail' | PeerName | 'pgbench'
+
+/** A task that several contestants do, in turn. */
+export interface Race {
+  name: string
+  task: Task
+  connections: number
+  against: readonly Exclude<Contestant, 'flowtrail'>[]
+  /** Which visits it is about: the ones with a hundred events, or those of the demo. */
+  longEntries?: boolean
+}
+
+const READ = { name: 'get module', task: 'getModule', connections: 32 } as const
+const RECORD = { name: 'record, contact known', task: 'recordKnown', connections: 64 } as const
+
+export const RACES: readonly Race[] = [
+  { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
+  // Beyond the figures to reach: the demo has few modules, so that several are often asked for at once.
+  { name: 'get entry, each another', task: 'getEntry', connections: 32, against: ['express'] },
+  { name: 'list 100 events', task: 'listEntryEvents', connections: 32, against: ['express'], longEntries: true },
+  { name: 'list 100 page-view records', task: 'listEntryPageViews', connections: 32, against: ['express'] },
+  { ...RECORD, against: ['express', 'pgbench'] },
+  { name: 'record, new contact each', task: 'recordNew', connections: 64, against: ['express'] },
+  { name: 'get module, one at a time', task: 'getModule', connections: 1, against: ['bare'] },
+]
+
+/** How throughput goes with the number of connections. */
+export const CURVES: readonly Omit<Race, 'connections'>[] = [
+  { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
+  { ...RECORD, against: ['express', 'pgbench'] },
+]
+export const CONNECTIONS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+const PAGE = 100
+/** More of them commit no more, and each is a connection of which a server has a hundred. */
+const PGBENCH_CLIENTS = 32
+const VISITS = 2_000
+/** Of how many visits the answers are compared: with these calls it takes a second. */
+const COMPARED = 5
+
+const NOT_ALLOWED = '42501'
+
+/** All that takes part, running. */
+export interface Field {
+  run: (race: Race, contestant: Contestant, duration_s: number) => Promise<Sample>
+  /** Those who may start: this machine has them, and they answer as Flowtrail does now. */
+  contestants: (race: Pick<Race, 'against'>) => Promise<Contestant[]>
+  /** Why somebody did not start. */
+  absences: ReadonlyMap<Contestant, string>
+  /** Writes out what the last race has left to write, so that it does not fall into the next. */
+  settle: () => Promise<void>
+  /** A key of the project that all are asked about. */
+  key: string
+}
+
+/** Starts everything on one database. */
+export async function openField(
+  { url, postmaster }: { url: string; postmaster: number | undefined },
+  sample: Sampler,
+  cleanup: AsyncDisposableStack,
+): Promise<Field> {
+  const projects = [DEMO.projectId]
+  const keys = await makeKeys(url, projects)
+  const key = keys.get(DEMO.projectId) as string
+  const usual = await chooseVisits(url, { projects, count: VISITS })
+  const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
+
+  const flowtrail = await startFlowtrail({ DATABASE_URL: url })
+  cleanup.defer(flowtrail.stop)
+  const peers = await startPeers(url, cleanup)
+  const pgbench = await findPgbench()
+
+  const compared = [...usual.slice(0, COMPARED), ...long.slice(0, COMPARED)]
+  const whyAbsent = async (name: Exclude<Contestant, 'flowtrail'>): Promise<string | undefined> => {
+    if (name === 'pgbench') return pgbench === undefined ? 'is not on this machine' : undefined
+    const pair = { name, ours: flowtrail.address, theirs: peers[name].address, key, visits: compared }
+    const { comparisons, differences } = await checkPeer(pair)
+    if (differences.length === 0) return undefined
+    return `differs from Flowtrail in ${differences.length} of ${comparisons} answers:\n${differences.join('\n')}`
+  }
+  const absences = new Map<Contestant, string>()
+
+  const insert = async (program: string, clients: number, duration_s: number): Promise<Sample> => {
+    const options = { databaseUrl: url, projectId: DEMO.projectId, clients, duration_s: Math.ceil(duration_s) }
+    const run = () => runPgbench(program, options)
+    const [answered, , database_s] = await withCpuSeconds([undefined, postmaster], run)
+    const { requests, perSecond, p50_ms, p99_ms } = answered
+    // It is itself the client: there is no service.
+    const none = { service_s: Number.NaN, peak_MB: Number.NaN }
+    return { ...none, perSecond, p50_ms, p99_ms, database_s: (database_s * 1000) / requests }
+  }
+  return {
+    key,
+    absences,
+    async contestants({ against }) {
+      const found: Contestant[] = ['flowtrail']
+      for (const name of against) {
+        const reason = await whyAbsent(name)
+        if (reason === undefined) found.push(name)
+        else absences.set(name, reason)
+      }
+      return found
+    },
+    async settle() {
+      // Another server may not let us; then its own settings decide.
+      await rowsOf(url, 'CHECKPOINT').catch((error) => {
+        if (error.code !== NOT_ALLOWED) throw error
+      })
+    },
+    async run({ task, connections, longEntries }, contestant, duration_s) {
+      const visits = longEntries ? long : usual
+      const options = { connections, duration_s }
+      if (contestant === 'flowtrail') return sample(flowtrail, callsFor(task, visits, keys, PAGE), options)
+      if (contestant !== 'pgbench') {
+        return sample(peers[contestant], peerCalls(contestant, task, visits, keys, PAGE), options)
+      }
+      if (pgbench === undefined) throw new Error('pgbench is not on this machine')
+      return insert(pgbench, Math.min(connections, PGBENCH_CLIENTS), duration_s)
+    },
+  }
+}
+
+async function startPeers(url: string, cleanup: AsyncDisposableStack): Promise<Record<PeerName, System>> {
+  const systems = new Map<string, System>()
+  for (const [name, { entry }] of Object.entries(PEERS)) {
+    const system = await startPeer(entry, url)
+    cleanup.defer(system.stop)
+    systems.set(name, system)
+  }
+  return Object.fromEntries(systems) as Record<PeerName, System>
+}
+
+export type Results = Partial<Record<Contestant, Sample[]>>
+
+/** Long enough for V8 to have compiled what a task needs. */
+const WARM_UP_s = 2
+
+/** Runs a race: everyone once to warm up, then in turn. */
+export async function runRace(
+  field: Field,
+  race: Race,
+  contestants: readonly Contestant[],
+  rounds: number,
+  duration_s: number,
+): Promise<Results> {
+  const run = (seconds: number) => (name: Contestant) => field.run(race, name, seconds)
+  await field.settle()
+  await alternate(contestants, 1, run(Math.min(WARM_UP_s, duration_s * 2)))
+  return alternate(contestants, rounds, run(duration_s))
+}

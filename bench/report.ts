@@ -1,0 +1,94 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { type Figure, isReached } from './figures.ts'
+import { type Growth, growthOf } from './growth.ts'
+import type { Results } from './race.ts'
+import { costOf, type Sample } from './sample.ts'
+import { figure, median, spreadOf, withSpread } from './statistics.ts'
+
+/** A table in Markdown, the first column to the left and the others to the right, padded so that it reads as it is. */
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = head.map((_, i) => Math.max(3, ...[head, ...rows].map((row) => row[i]?.length ?? 0)))
+  const line = (row: readonly string[]) =>
+    `| ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join(' | ')} |`
+  const rule = `|${widths.map((width, i) => (i === 0 ? '-'.repeat(width + 2) : `${'-'.repeat(width + 1)}:`)).join('|')}|`
+  return [line(head), rule, ...rows.map(line)].join('\n')
+}
+
+/** The figures to reach, each with what was measured. @param absent who did not race, so that their rows are missing */
+export function figuresTable(figures: readonly Figure[], absent: readonly string[] = []): string {
+  const rows = figures.map((one) => {
+    const { name, against, measured, bound } = one
+    const wanted = 'atLeast' in bound ? `≥ ${bound.atLeast}×` : `≤ ${bound.atMost}${bound.unit ?? '×'}`
+    const cpu = one.cpu ? figure(one.cpu.median) : ''
+    const verdict = Number.isNaN(measured.median) ? 'not known' : isReached(one) ? 'ok' : 'below'
+    return [name, against, withSpread(measured), wanted, verdict, cpu]
+  })
+  const whole = table(['figure', 'against', 'measured', 'to reach', '', 'CPU'], rows)
+  return absent.length > 0 ? `${whole}\n\nDid not race: ${absent.join(', ')}.` : whole
+}
+
+/** What each race came to, for each contestant. */
+export function racesTable(results: ReadonlyMap<string, Results>): string {
+  const rows = [...results].flatMap(([race, byContestant]) =>
+    Object.entries(byContestant).map(([contestant, samples], i) => {
+      const of = (field: keyof Sample) => spreadOf(samples.map((sample) => sample[field]))
+      const one = (field: keyof Sample) => figure(of(field).median)
+      return [
+        i === 0 ? race : '',
+        contestant,
+        withSpread(of('perSecond')),
+        ...(['p50_ms', 'p99_ms', 'service_s', 'database_s', 'peak_MB'] as const).map(one),
+      ]
+    }),
+  )
+  return table(['race', 'system', 'requests/s', 'p50 ms', 'p99 ms', 'service s', 'database s', 'peak MB'], rows)
+}
+
+/** The cost of each task on each amount of data, and its growth. */
+export function growthTable({ cases, samples }: Growth): string {
+  const [first, ...others] = cases
+  const rows = samples.map(({ task, byCase }) => [
+    task,
+    figure(median((byCase[first?.name ?? ''] ?? []).map(costOf))),
+    ...others.map((one) => {
+      const growth = growthOf(byCase, one)
+      return `${growth.median.toFixed(2)}×${growth.isFlat ? '' : ' !'}`
+    }),
+  ])
+  return table(['task', `${first?.name}, ms`, ...others.map(({ name, against }) => `${name} / ${against}`)], rows)
+}
+
+export function bytesTable({ bytes }: Growth): string {
+  const rows = bytes.map((one) => [one.index || `${one.table} (table)`, figure(one.bytes / 1e6), figure(one.perEvent)])
+  const sum = (of: (one: Growth['bytes'][number]) => number) => figure(bytes.reduce((all, one) => all + of(one), 0))
+  rows.push(['together', sum(({ bytes }) => bytes / 1e6), sum(({ perEvent }) => perEvent)])
+  return table(['', 'MB', 'bytes an event'], rows)
+}
+
+export function fairnessTable({ fairness }: Growth): string {
+  const rows = fairness.map(({ task, meanwhile, samples }) => [
+    task,
+    meanwhile,
+    withSpread(spreadOf(samples.map(({ p50_ms }) => p50_ms))),
+    withSpread(spreadOf(samples.map(({ p99_ms }) => p99_ms))),
+  ])
+  return table(['task in the small project', 'the huge one meanwhile does', 'p50 ms', 'p99 ms'], rows)
+}
+
+/** The plots as the document shows them. */
+export const pictures = (charts: Readonly<Record<string, { title: string }>>): string =>
+  Object.entries(charts)
+    .map(([name, { title }]) => `![${title}](performance/${name}.svg)`)
+    .join('\n\n')
+
+/** Puts each part between its two marks in the document, `<!-- name -->` and `<!-- /name -->`. */
+export async function writeParts(file: string, parts: Readonly<Record<string, string>>): Promise<void> {
+  let text = await readFile(file, 'utf8')
+  for (const [name, part] of Object.entries(parts)) {
+    const [begin, end] = [`<!-- ${name} -->\n`, `<!-- /${name} -->`]
+    const [from, to] = [text.indexOf(begin), text.indexOf(end)]
+    if (from < 0 || to < 0) throw new Error(`${file} lacks the marks of ${name}`)
+    text = `${text.slice(0, from + begin.length)}\n${part}\n\n${text.slice(to)}`
+  }
+  await writeFile(file, text)
+}

@@ -1,0 +1,175 @@
+/**
+ * Races Flowtrail against its peers and prints what came of it: README.md tells what the options do, and
+ * docs/performance.md what is measured.
+ */
+import { mkdir, writeFile } from 'node:fs/promises'
+import { cpus, totalmem } from 'node:os'
+import path from 'node:path'
+import { parseArgs } from 'node:util'
+import { BenchServer } from './data.ts'
+import { figuresOf, type Lone, loneFigures } from './figures.ts'
+import { type Growth, measureGrowth } from './growth.ts'
+import { type Chart, drawChart } from './plot.ts'
+import { CONNECTIONS, CURVES, type Field, openField, RACES, type Results, runRace } from './race.ts'
+import { bytesTable, fairnessTable, figuresTable, growthTable, pictures, racesTable, writeParts } from './report.ts'
+import { costOf, createSampler, type Sampler } from './sample.ts'
+import { demoSet } from './seed.ts'
+import { firstAnswer, prepareEmbedded } from './start.ts'
+import { median } from './statistics.ts'
+import { raceImport } from './transfer.ts'
+
+const RESULTS = path.join(import.meta.dirname, 'results')
+const DOCUMENT = path.join(import.meta.dirname, '../docs/performance.md')
+const PLOTS = path.join(import.meta.dirname, '../docs/performance')
+
+const { values: options } = parseArgs({
+  options: {
+    quick: { type: 'boolean', default: false },
+    growth: { type: 'boolean', default: false },
+    write: { type: 'boolean', default: false },
+    rounds: { type: 'string' },
+    seconds: { type: 'string' },
+    entries: { type: 'string', default: '10000' },
+    events: { type: 'string', default: '1000000' },
+  },
+})
+const rounds = Number(options.rounds ?? (options.quick ? 3 : 5))
+const duration_s = Number(options.seconds ?? (options.quick ? 1 : 4))
+
+const begin_ms = performance.now()
+const server = await BenchServer.open()
+try {
+  const { sample, generator } = await createSampler(server.postmaster)
+  const about = {
+    date: new Date().toISOString(),
+    machine: `${cpus().length} × ${cpus()[0]?.model.trim()}, ${Math.round(totalmem() / 2 ** 30)} GB`,
+    node: process.versions.node,
+    postgres: server.version,
+    generator,
+    rounds,
+    duration_s,
+  }
+  const { stored, parts, charts } = options.growth ? await growth(sample) : await race(sample)
+  const minutes = ((performance.now() - begin_ms) / 60_000).toFixed(1)
+  const heading = `Measured on ${about.date.slice(0, 10)} with ${about.machine}, Node ${about.node}, PostgreSQL ${about.postgres}
+and ${generator}, in ${rounds} rounds of ${duration_s} s for each figure, in ${minutes} minutes.`
+  parts[options.growth ? 'growth' : 'figures'] = `${heading}\n\n${parts[options.growth ? 'growth' : 'figures']}`
+  process.stdout.write(
+    Object.values(parts)
+      .map((part) => `\n${part}\n`)
+      .join(''),
+  )
+
+  await mkdir(RESULTS, { recursive: true })
+  const file = path.join(RESULTS, `${about.date.replaceAll(':', '-')}.json`)
+  await writeFile(file, JSON.stringify({ ...about, ...stored }, undefined, 1))
+  process.stdout.write(`\nstored in ${path.relative(process.cwd(), file)}\n`)
+  if (options.write) {
+    const plots = options.growth ? 'growth-plots' : 'race-plots'
+    // A quick run has none, and leaves those of the last full one.
+    const shown = Object.keys(charts).length > 0 ? { [plots]: pictures(charts) } : {}
+    await writeParts(DOCUMENT, { ...parts, ...shown })
+    await mkdir(PLOTS, { recursive: true })
+    for (const [name, chart] of Object.entries(charts))
+      await writeFile(path.join(PLOTS, `${name}.svg`), drawChart(chart))
+    process.stdout.write(`written to ${path.relative(process.cwd(), DOCUMENT)}\n`)
+  }
+} finally {
+  await server.close()
+}
+
+/** What a run leaves behind. */
+interface Outcome {
+  stored: object
+  /** Texts by the name of their place in the document. */
+  parts: Record<string, string>
+  /** By the name of the file. */
+  charts: Record<string, Chart>
+}
+
+async function race(sample: Sampler): Promise<Outcome> {
+  const dataSet = demoSet(Number(options.entries))
+  const { url, drop } = await server.copy(dataSet)
+  await using cleanup = new AsyncDisposableStack()
+  cleanup.defer(drop)
+  const field = await openField({ url, postmaster: server.postmaster }, sample, cleanup)
+  const results = new Map<string, Results>()
+  for (const one of RACES) {
+    results.set(one.name, await runRace(field, one, await field.contestants(one), rounds, duration_s))
+    process.stderr.write(`raced: ${one.name}\n`)
+  }
+  const figures = [...figuresOf(results), ...loneFigures(results, await measureAlone(url, field))]
+  const charts = options.quick ? {} : await curves(field)
+  const absences = Object.fromEntries(field.absences)
+  for (const [name, reason] of field.absences) process.stderr.write(`${name} did not race: it ${reason}\n`)
+  // A program that this machine lacks is no fault.
+  if (Object.keys(absences).some((name) => name !== 'pgbench')) process.exitCode = 1
+  return {
+    stored: { figures, races: Object.fromEntries(results), charts, absences },
+    parts: { figures: figuresTable(figures, Object.keys(absences)), races: racesTable(results) },
+    charts,
+  }
+}
+
+async function measureAlone(url: string, { key }: Field): Promise<Lone> {
+  const warm = await prepareEmbedded()
+  return {
+    starts: {
+      embedded: await repeat(() => firstAnswer(warm)),
+      beside: await repeat(() => firstAnswer({ settings: { DATABASE_URL: url }, key })),
+    },
+    imports: await raceImport(server, demoSet(Number(options.entries)), Math.ceil(rounds / 2)),
+  }
+}
+
+async function repeat<T>(work: () => Promise<T>): Promise<T[]> {
+  const results: T[] = []
+  for (let round = 0; round < rounds; round += 1) results.push(await work())
+  return results
+}
+
+async function curves(field: Field): Promise<Record<string, Chart>> {
+  const charts: Record<string, Chart> = {}
+  for (const one of CURVES) {
+    const lines = new Map<string, [number, number][]>()
+    const contestants = await field.contestants(one)
+    for (const connections of CONNECTIONS) {
+      const results = await runRace(field, { ...one, connections }, contestants, 3, Math.min(2, duration_s))
+      for (const [contestant, samples] of Object.entries(results)) {
+        const points = lines.get(contestant) ?? []
+        lines.set(contestant, [...points, [connections, median(samples.map(({ perSecond }) => perSecond))]])
+      }
+    }
+    charts[`${one.task}-by-connections`] = {
+      title: `${one.name}: throughput by connections`,
+      x: 'connections',
+      y: 'requests a second',
+      lines: [...lines].map(([name, points]) => ({ name, points })),
+    }
+    process.stderr.write(`curve: ${one.name}\n`)
+  }
+  return charts
+}
+
+async function growth(sample: Sampler): Promise<Outcome> {
+  const found = await measureGrowth(server, sample, { rounds, duration_s, largest: Number(options.events) })
+  return {
+    stored: { growth: found },
+    parts: { growth: growthTable(found), bytes: bytesTable(found), fairness: fairnessTable(found) },
+    charts: { 'cost-by-events': costChart(found) },
+  }
+}
+
+/** The cost of each task by the size of the one project that the data set holds. */
+function costChart({ cases, samples }: Growth): Chart {
+  const alone = cases.filter(({ sizes }) => sizes.length === 1 && sizes[0].projects === 1)
+  return {
+    title: 'CPU time of a request, service and database, by the events stored',
+    x: 'events',
+    y: 'milliseconds',
+    lines: samples.map(({ task, byCase }) => ({
+      name: task,
+      points: alone.map(({ name, sizes }) => [sizes[0].events, median((byCase[name] ?? []).map(costOf))]),
+    })),
+  }
+}
