@@ -63,6 +63,9 @@ const FORMS: Record<Task, (visit: Visit, limit: number) => Omit<Call, 'headers'>
   recordNew: (visit) => ({ method: 'POST', path: '/events', body: event(visit, `"new-${UNIQUE}@mail.example.com"`) }),
 }
 
+/** All of them; those that write come last, so that all read the same. */
+export const TASKS = Object.keys(FORMS) as Task[]
+
 /** The task for each of the visits. */
 export function callsFor(
   task: Task,

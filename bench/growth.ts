@@ -1,5 +1,5 @@
 import { runFlowtrail } from '../tests/support/service.ts'
-import { callsFor, chooseVisits, type Task } from './calls.ts'
+import { callsFor, chooseVisits, TASKS, type Task } from './calls.ts'
 import { type BenchServer, rowsOf } from './data.ts'
 import type { Call } from './load.ts'
 import { alternate, costOf, type Sample, type Sampler } from './sample.ts'
@@ -7,18 +7,6 @@ import { makeKeys, type ProjectsOfSize, projectId, projectsSet } from './seed.ts
 import { type Spread, spreadOf } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
-const TASKS: readonly Task[] = [
-  'listModules',
-  'getModule',
-  'listModuleVersions',
-  'getModuleVersion',
-  'getEntry',
-  'listEntryEvents',
-  'listEntryPageViews',
-  // Those that write come last, so that all read the same.
-  'recordKnown',
-  'recordNew',
-]
 /** How many different visits the requests are about. */
 const VISITS = 10_000
 /** Full pages whatever the size: an entry has ten events, and a project of the least has ten entries. */

@@ -71,3 +71,7 @@ export function keyProblem(key: string): string | undefined {
 export function identifierDigest(key: string, canonical: string): Buffer {
   return hash('sha256', `${key}\0${canonical}`, 'buffer')
 }
+
+/** The contact that this identifier names if a contact has that id: `contact_id` holding a string. */
+export const contactIdOf = ({ key, canonical }: { key: string; canonical: string }): string | undefined =>
+  key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined

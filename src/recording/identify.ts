@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 import { type ApiError, identifierConflict } from '../errors.ts'
-import { CONTACT_ID_KEY } from '../identifier.ts'
+import { contactIdOf } from '../identifier.ts'
 import type { ParsedIdentifier } from './parse.ts'
 
 /** A contact or an identifier to be stored. */
@@ -16,10 +16,6 @@ export interface NewIdentifier {
   key: string
   value: string
 }
-
-/** The contact that this identifier names if a contact has that id: `contact_id` holding a string. */
-export const contactIdOf = ({ key, canonical }: ParsedIdentifier): string | undefined =>
-  key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined
 
 /** What is known of who owns what, and what one event after another adds to it. */
 export class Contacts {

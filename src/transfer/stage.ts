@@ -1,7 +1,7 @@
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
-import { CONTACT_ID_KEY, identifierDigest } from '../identifier.ts'
+import { contactIdOf, identifierDigest } from '../identifier.ts'
 import {
   type ContactRecord,
   type EventRecord,
@@ -148,5 +148,5 @@ const identifierRows = ({ project_id, contact_id, identifiers }: ContactRecord) 
     value,
     digest: `\\x${identifierDigest(key, canonical).toString('hex')}`,
     place,
-    claimed_contact_id: key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined,
+    claimed_contact_id: contactIdOf({ key, canonical }),
   }))

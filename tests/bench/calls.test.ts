@@ -1,20 +1,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { callsFor, chooseVisits, type Task, type Visit } from '../../bench/calls.ts'
+import { callsFor, chooseVisits, TASKS, type Task, type Visit } from '../../bench/calls.ts'
 import { DEMO } from '../../src/demo/project.ts'
 import type { TestApp } from '../support/app.ts'
 import { createDemoApp } from './demo-app.ts'
-
-const TASKS: Task[] = [
-  'listModules',
-  'getModule',
-  'listModuleVersions',
-  'getModuleVersion',
-  'getEntry',
-  'listEntryEvents',
-  'listEntryPageViews',
-  'recordKnown',
-  'recordNew',
-]
 
 let app: TestApp
 let visits: Visit[]

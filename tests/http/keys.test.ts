@@ -4,7 +4,7 @@ import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/keys.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/keys.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { holdLock } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
@@ -146,8 +146,7 @@ test('another process learns of it as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
   const writePool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-  const config = { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false }
-  const second = await buildApp({ config, db, writePool, logger: false })
+  const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, logger: false })
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode
   expect(await statusThere()).toBe(200)

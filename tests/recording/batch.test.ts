@@ -18,11 +18,11 @@ import {
   eventsOf,
   freshValue,
   importInto,
+  module,
   pageView,
   rowCounts,
+  version,
 } from './fixture.ts'
-
-const PUBLISHED = '2026-01-01T00:00:00Z'
 
 let api: TestApp
 let pool: pg.Pool
@@ -32,16 +32,8 @@ beforeAll(async () => {
   await importInto(api.databaseUrl, [
     { type: 'project', project_id: 'third', name: 'Third' },
     { type: 'group', project_id: 'third', group_id: 'g', name: 'G' },
-    { type: 'module', project_id: 'third', module_id: 'quiz', group_id: 'g', title: 'Quiz', created_at: PUBLISHED },
-    {
-      type: 'module_version',
-      project_id: 'third',
-      module_id: 'quiz',
-      version_number: 1,
-      saved_at: PUBLISHED,
-      published_at: PUBLISHED,
-      json_string: '{}',
-    },
+    { ...module('quiz', 'g'), project_id: 'third' },
+    { ...version('quiz', 1, '2026-01-01T00:00:00Z'), project_id: 'third' },
   ])
   pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
   recorder = new Recorder(pool)

@@ -42,6 +42,14 @@ const mutation = mutationOf(process.env.FLOWTRAIL_MUTANT)
 /** The records behind the document's examples: projects demo and other. */
 export const EXAMPLES = new URL('./examples.ndjson', import.meta.url)
 
+/** Nothing that an operator has to turn on. */
+export const PLAIN_CONFIG: AppParts['config'] = {
+  basePath: '',
+  corsOrigins: [],
+  rateLimitPerMinute: undefined,
+  trustProxy: false,
+}
+
 export interface TestAppOptions {
   config?: Partial<AppParts['config']>
   /** Fills the database instead of the document's examples. */
@@ -71,7 +79,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const writePool = createPool(address, { max: 4, pipeline: true, ...timeouts })
   const problems: string[] = []
   const app = await buildApp({
-    config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false, ...options.config },
+    config: { ...PLAIN_CONFIG, ...options.config },
     db: readDb,
     writePool,
     logger: options.logger ?? false,
