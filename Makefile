@@ -26,7 +26,7 @@ run: node_modules/.installed ## Start the service with demo data on the embedded
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(if $(RECORD),RECORD_EXCHANGES="$(abspath $(RECORD))") $(RUN) test
 
-check: node_modules/.installed ## Check format, lint, types, unused code, the contract and that generated files are fresh
+check: node_modules/.installed bench/node_modules/.installed ## Check format, lint, types, unused code, the contract and that generated files are fresh
 	@$(RUN) check
 
 browser: node_modules/.installed ## Use /docs in headless Chromium: operations, errors, keyboard, phone, accessibility

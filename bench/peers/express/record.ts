@@ -4,7 +4,8 @@ import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../../generated/api.ts'
 import { ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../../../src/errors.ts'
 import { CUSTOM_EVENT } from '../../../src/event.ts'
-import { Contacts, contactIdOf } from '../../../src/recording/identify.ts'
+import { contactIdOf } from '../../../src/identifier.ts'
+import { Contacts } from '../../../src/recording/identify.ts'
 import { type ParsedEvent, type ParsedIdentifier, parseCustomEvent } from '../../../src/recording/parse.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
