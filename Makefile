@@ -15,8 +15,8 @@ node_modules/.installed: package.json package-lock.json
 	npm ci --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
-tests/proxy/node_modules/.installed: tests/proxy/package.json tests/proxy/package-lock.json
-	npm ci --prefix tests/proxy --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+tests/contract/proxy/node_modules/.installed: tests/contract/proxy/package.json tests/contract/proxy/package-lock.json
+	npm ci --prefix tests/contract/proxy --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it
@@ -35,16 +35,16 @@ browser: node_modules/.installed ## Use /docs in headless Chromium: operations, 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)
 	@$(RUN) contract
 
-mutants: node_modules/.installed tests/proxy/node_modules/.installed ## Make the service wrong on purpose and show which checks see it (ONLY=name)
+mutants: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Make the service wrong on purpose and show which checks see it (ONLY=name)
 	@$(RUN) mutants
 
 sdks: node_modules/.installed ## Take the clients of other people's generators through the service (ONLY=name, VERBOSE=1)
 	@$(RUN) sdks
 
-proxy: node_modules/.installed tests/proxy/node_modules/.installed ## Send all HTTP traffic of the tests through Prism (RECORDED=directory, see CONTRIBUTING.md)
+proxy: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Send all HTTP traffic of the tests through Prism (RECORDED=directory, see CONTRIBUTING.md)
 	@$(RUN) proxy -- $(RECORDED)
 
-mock: node_modules/.installed tests/proxy/node_modules/.installed ## Do what docs/contract-testing.md tells a client team to do, with Prism's mock
+mock: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Do what docs/contract-testing.md tells a client team to do, with Prism's mock
 	@$(RUN) test:mock
 
 contract-diff: node_modules/.installed ## Compare the document with the released one: no break, the right version, a fresh CHANGELOG
@@ -78,4 +78,4 @@ generate: node_modules/.installed ## Make generated/ anew from the document and 
 	@$(RUN) generate
 
 clean: ## Remove what can be made anew; the data under .data stays
-	rm -rf node_modules tests/proxy/node_modules tests/proxy/.recorded bench/node_modules bench/.cache bench/results
+	rm -rf node_modules tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results

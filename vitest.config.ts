@@ -15,14 +15,14 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['tests/**/*.test.ts'],
-          exclude: ['tests/browser/**', 'tests/proxy/mock.test.ts', '**/node_modules/**'],
+          exclude: ['tests/browser/**', 'tests/contract/proxy/mock.test.ts', '**/node_modules/**'],
         },
       },
       {
         extends: true,
         test: { name: 'browser', include: ['tests/browser/**/*.test.ts'], expect: { poll: { timeout: 30_000 } } },
       },
-      { extends: true, test: { name: 'mock', include: ['tests/proxy/mock.test.ts'] } },
+      { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
   },
 })

@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { connect, createPool } from '../db/connection.ts'
-import { useEmbeddedServer } from '../db/embedded.ts'
+import { useEmbeddedServer } from '../db/embedded/server.ts'
 import { migrate } from '../db/migrate.ts'
+import { connect, createPool } from '../src/database/pool.ts'
 import { postmasterOf } from './usage.ts'
 
 /** What is kept between runs: the embedded cluster with the data sets, and files made of them. Ignored by git. */

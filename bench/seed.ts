@@ -1,5 +1,5 @@
 import { DEMO } from '../src/demo/project.ts'
-import { formatKey, generateKey, hashSecret, SCOPES } from '../src/keys.ts'
+import { formatKey, generateKey, hashSecret, SCOPES } from '../src/domain/api-key.ts'
 import { runFlowtrail } from '../tests/support/service.ts'
 import { CACHE, type DataSet, rowsOf } from './data.ts'
 

@@ -7,8 +7,9 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { connect } from './connection.ts'
-import { useEmbeddedServer } from './embedded.ts'
+import { Kysely, PostgresDialect } from 'kysely'
+import pg from 'pg'
+import { useEmbeddedServer } from './embedded/server.ts'
 import { migrate } from './migrate.ts'
 
 const ROOT = path.join(import.meta.dirname, '..')
@@ -31,7 +32,7 @@ async function generateDatabase(directory: string): Promise<void> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-generate-'))
   const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' } })
   try {
-    const db = connect(server.url, { max: 1 })
+    const db = new Kysely({ dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: server.url }) }) })
     await migrate(db)
     await db.destroy()
     await tool('kysely-codegen', [

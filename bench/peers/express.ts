@@ -5,15 +5,15 @@ import { readFile } from 'node:fs/promises'
 import express from 'express'
 import * as openApiValidator from 'express-openapi-validator'
 import pg from 'pg'
+import { isInstantAndId, isInt32, paginate } from '../../src/domain/cursor.ts'
 import {
   entryNotFound,
   moduleDoesNotExist,
   moduleVersionDoesNotExist,
   routeNotFound,
   unreadableRequest,
-} from '../../src/errors.ts'
-import { isInstantAndId, isInt32, paginate } from '../../src/page.ts'
-import { parseTimestamp } from '../../src/timestamp.ts'
+} from '../../src/domain/errors.ts'
+import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { answerError, sendPage, sendResource } from './express/answers.ts'
 import { checkKey } from './express/keys.ts'
 import { Reads, windowOf } from './express/reads.ts'

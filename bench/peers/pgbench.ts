@@ -4,7 +4,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { CUSTOM_EVENT } from '../../src/event.ts'
+import { CUSTOM_EVENT } from '../../src/domain/event.ts'
 import type { Answered } from '../load.ts'
 
 const run = promisify(execFile)

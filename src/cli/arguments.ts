@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from 'commander'
-import { idProblem } from '../text.ts'
+import { idProblem } from '../domain/text.ts'
 
 /** Reads the id of a project or another resource for commander. */
 export function resourceId(text: string): string {

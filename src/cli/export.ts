@@ -1,9 +1,9 @@
 import { Command } from 'commander'
-import { createPool } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
+import { createPool } from '../database/pool.ts'
 import { exportProject } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
-import { onDatabase } from './database.ts'
+import { onDatabase } from './interruptible.ts'
 import { exportProgress } from './progress.ts'
 import { requireProject } from './projects.ts'
 

@@ -1,9 +1,9 @@
 import { type FileHandle, open } from 'node:fs/promises'
 import { Command } from 'commander'
-import { createPool } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
+import { createPool } from '../database/pool.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
-import { onDatabase } from './database.ts'
+import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
 import { importProgress } from './progress.ts'
 

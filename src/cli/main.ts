@@ -1,5 +1,5 @@
 import { CommanderError } from 'commander'
-import { Interrupted } from './database.ts'
+import { Interrupted } from './interruptible.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1

@@ -1,8 +1,8 @@
 import { Command } from 'commander'
-import { connect } from '../../db/connection.ts'
 import { migrate, migrationStatus } from '../../db/migrate.ts'
 import { readConfig } from '../config.ts'
-import { onServer } from './database.ts'
+import { connect } from '../database/pool.ts'
+import { onServer } from './interruptible.ts'
 import { printRows } from './output.ts'
 
 export const migrateCommand = () =>

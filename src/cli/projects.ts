@@ -1,9 +1,9 @@
 import { Command } from 'commander'
-import type { Database } from '../../db/connection.ts'
 import { readConfig } from '../config.ts'
+import type { Database } from '../database/pool.ts'
 import { insertProject, projectExists, selectProjects } from '../queries/projects.ts'
 import { resourceId } from './arguments.ts'
-import { onDatabase } from './database.ts'
+import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
 
 /** @throws CommandError when there is no such project */

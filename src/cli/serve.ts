@@ -12,7 +12,7 @@ export const serveCommand = () =>
     .action(async ({ demo }: { demo?: boolean }) => {
       const config = readConfig()
       // Only here, since all that a server needs takes the other commands as long again to start.
-      const { serve } = await import('../main.ts')
+      const { serve } = await import('../server.ts')
       let key = ''
       await serve(config, {
         ...(demo && { demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)) }),

@@ -1,5 +1,5 @@
-import { CUSTOM_EVENT, PAGE_VIEWED } from '../event.ts'
-import type { Identifier } from '../identifier.ts'
+import { CUSTOM_EVENT, PAGE_VIEWED } from '../domain/event.ts'
+import type { Identifier } from '../domain/identifier.ts'
 import type {
   ContactRecord,
   EntryRecord,

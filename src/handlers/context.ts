@@ -1,4 +1,4 @@
-import type { Database } from '../../db/connection.ts'
+import type { Database } from '../database/pool.ts'
 import type { Recorder } from '../recording/recorder.ts'
 
 /** What handlers may use. */

@@ -1,10 +1,10 @@
 import type { components } from '../../generated/api.ts'
-import { entryNotFound, invalidRequest } from '../errors.ts'
+import { isInstantAndId, Page, paginate } from '../domain/cursor.ts'
+import { entryNotFound, invalidRequest } from '../domain/errors.ts'
+import { parseTimestamp } from '../domain/timestamp.ts'
 import type { Handler } from '../http/operations.ts'
-import { isInstantAndId, Page, paginate } from '../page.ts'
 import { findEntry, findEventContext, selectEntryPageViewsPage, type UpdatedWindow } from '../queries/entries.ts'
 import { selectEventsPage } from '../queries/events.ts'
-import { parseTimestamp } from '../timestamp.ts'
 import type { Context } from './context.ts'
 
 type EntryEvent = components['schemas']['EntryEvent']

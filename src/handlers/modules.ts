@@ -1,6 +1,6 @@
-import { moduleDoesNotExist, moduleVersionDoesNotExist } from '../errors.ts'
+import { isInt32, paginate } from '../domain/cursor.ts'
+import { moduleDoesNotExist, moduleVersionDoesNotExist } from '../domain/errors.ts'
 import type { Handler } from '../http/operations.ts'
-import { isInt32, paginate } from '../page.ts'
 import {
   findModule,
   findModuleId,

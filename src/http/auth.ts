@@ -1,10 +1,10 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Database } from '../../db/connection.ts'
-import { insufficientScope, unauthorized } from '../errors.ts'
-import { isAccepted, parseKey, type Scope } from '../keys.ts'
-import { findKey, updateKeyUsed } from '../queries/keys.ts'
-import { idProblem } from '../text.ts'
-import { KnownKeys } from './known-keys.ts'
+import type { Database } from '../database/pool.ts'
+import { isAccepted, parseKey, type Scope } from '../domain/api-key.ts'
+import { insufficientScope, unauthorized } from '../domain/errors.ts'
+import { idProblem } from '../domain/text.ts'
+import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
+import { KnownKeys } from './api-key-cache.ts'
 import type { RateLimiter } from './rate-limit.ts'
 
 const MINUTE_ms = 60_000

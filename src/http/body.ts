@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify'
-import { unreadableRequest, unsupportedMediaType } from '../errors.ts'
+import { unreadableRequest, unsupportedMediaType } from '../domain/errors.ts'
 
 /** The largest body that is read (decisions, "Errors"). */
 export const MAX_BODY_bytes = 256 * 1024

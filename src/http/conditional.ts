@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 
 const serializers = SerializerSelector()({}, {})
 
-/** For Fastify: writes an answer as its schema says, once if many requests share it (see db/look-up.ts). */
+/** For Fastify: writes an answer as its schema says, once if many requests share it (see database/batch-loader.ts). */
 export const writeOnce = (route: RouteDefinition) => {
   const write = serializers(route)
   const written = new WeakMap<object, Buffer>()

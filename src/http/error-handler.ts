@@ -1,5 +1,5 @@
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
-import { isUnavailable } from '../../db/failures.ts'
+import { isUnavailable } from '../database/failures.ts'
 import {
   ApiError,
   internalError,
@@ -7,7 +7,7 @@ import {
   serviceUnavailable,
   unreadableRequest,
   unsupportedMediaType,
-} from '../errors.ts'
+} from '../domain/errors.ts'
 import { MAX_BODY_bytes } from './body.ts'
 
 /** Fastify's own errors, in the service's words. */

@@ -1,5 +1,5 @@
 import type { operations } from '../../generated/api.ts'
-import type { Page } from '../page.ts'
+import type { Page } from '../domain/cursor.ts'
 
 export type OperationId = keyof operations
 

@@ -1,6 +1,6 @@
 import type { FastifyReply } from 'fastify'
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible'
-import { rateLimited } from '../errors.ts'
+import { rateLimited } from '../domain/errors.ts'
 
 const WINDOW_s = 60
 

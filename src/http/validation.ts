@@ -1,9 +1,9 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
-import { type Detail, invalidRequest, unreadableRequest } from '../errors.ts'
-import { FOREIGN_CURSOR } from '../page.ts'
-import { idProblem, isStorable, jsonDepth, quoted } from '../text.ts'
-import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../timestamp.ts'
+import { FOREIGN_CURSOR } from '../domain/cursor.ts'
+import { type Detail, invalidRequest, unreadableRequest } from '../domain/errors.ts'
+import { idProblem, isStorable, jsonDepth, quoted } from '../domain/text.ts'
+import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
 /** The part of a JSON schema of the document that is looked at here; Ajv knows the rest. */

@@ -1,5 +1,5 @@
-import { asked } from '../../db/look-up.ts'
-import { prepare, prepareInsert } from '../../db/prepared.ts'
+import { asked } from '../database/batch-loader.ts'
+import { prepare, prepareInsert } from '../database/prepared.ts'
 
 /** Of identifiers, each by its project and digest, the ones that are known, each with its owner. */
 export const selectIdentifierOwners = prepare((db, projectIds: string[], digests: Buffer[]) =>

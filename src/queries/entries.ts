@@ -1,12 +1,12 @@
 import { sql } from 'kysely'
-import { type Database, wireTimestamp } from '../../db/connection.ts'
-import { asked, lookUp } from '../../db/look-up.ts'
-import { byShape, prepare, prepareInsert } from '../../db/prepared.ts'
 import type { components } from '../../generated/api.ts'
-import { PAGE_VIEWED } from '../event.ts'
-import type { Keyset } from '../page.ts'
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from './keyset.ts'
-import { pack, packText, unpack, unpackText } from './packed.ts'
+import { asked, lookUp } from '../database/batch-loader.ts'
+import { pack, packText, unpack, unpackText } from '../database/delimited-rows.ts'
+import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
+import { type Database, wireTimestamp } from '../database/pool.ts'
+import { byShape, prepare, prepareInsert } from '../database/prepared.ts'
+import type { Keyset } from '../domain/cursor.ts'
+import { PAGE_VIEWED } from '../domain/event.ts'
 
 type PageView = components['schemas']['PageView']
 

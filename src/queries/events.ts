@@ -1,7 +1,7 @@
-import type { Database } from '../../db/connection.ts'
-import { byShape, prepare, prepareInsert } from '../../db/prepared.ts'
-import type { Keyset } from '../page.ts'
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from './keyset.ts'
+import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
+import type { Database } from '../database/pool.ts'
+import { byShape, prepare, prepareInsert } from '../database/prepared.ts'
+import type { Keyset } from '../domain/cursor.ts'
 
 const eventsPage = byShape((shape: KeysetShape) =>
   prepare((db, projectId: string, entryId: string, take: number, timestamp: string, eventId: string) =>

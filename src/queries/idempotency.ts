@@ -1,5 +1,5 @@
-import { asked } from '../../db/look-up.ts'
-import { prepare, prepareInsert } from '../../db/prepared.ts'
+import { asked } from '../database/batch-loader.ts'
+import { prepare, prepareInsert } from '../database/prepared.ts'
 
 /** Of Idempotency-Keys, each by its project, the ones that were used, each with what is remembered of its event. */
 export const selectIdempotencyKeys = prepare((db, projectIds: string[], keys: string[]) =>

@@ -1,9 +1,9 @@
 import { sql } from 'kysely'
-import type { Database } from '../../db/connection.ts'
-import { asked, lookUp } from '../../db/look-up.ts'
-import { byShape, prepare } from '../../db/prepared.ts'
-import type { Keyset } from '../page.ts'
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from './keyset.ts'
+import { asked, lookUp } from '../database/batch-loader.ts'
+import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
+import type { Database } from '../database/pool.ts'
+import { byShape, prepare } from '../database/prepared.ts'
+import type { Keyset } from '../domain/cursor.ts'
 
 /** All modules of a project, newest first. */
 export const selectModules = prepare((db, projectId: string) =>

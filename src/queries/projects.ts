@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
-import type { Database } from '../../db/connection.ts'
-import { prepare } from '../../db/prepared.ts'
+import type { Database } from '../database/pool.ts'
+import { prepare } from '../database/prepared.ts'
 
 /** Rejects when the database cannot be asked. */
 export async function ping(db: Database): Promise<void> {

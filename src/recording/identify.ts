@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
-import { type ApiError, identifierConflict } from '../errors.ts'
-import { contactIdOf } from '../identifier.ts'
+import { type ApiError, identifierConflict } from '../domain/errors.ts'
+import { contactIdOf } from '../domain/identifier.ts'
 import type { ParsedIdentifier } from './parse.ts'
 
 /** A contact or an identifier to be stored. */

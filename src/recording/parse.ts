@@ -1,8 +1,8 @@
 import type { components } from '../../generated/api.ts'
-import { type Detail, invalidRequest } from '../errors.ts'
-import { customEventPropsProblem } from '../event.ts'
-import { canonicalValue, identifierDigest } from '../identifier.ts'
-import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
+import { type Detail, invalidRequest } from '../domain/errors.ts'
+import { customEventPropsProblem } from '../domain/event.ts'
+import { canonicalValue, identifierDigest } from '../domain/identifier.ts'
+import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 

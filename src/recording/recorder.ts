@@ -1,6 +1,6 @@
 import type pg from 'pg'
-import { isLockTimeout, isRetryable, isUnavailable } from '../../db/failures.ts'
-import { serviceUnavailable } from '../errors.ts'
+import { isLockTimeout, isRetryable, isUnavailable } from '../database/failures.ts'
+import { serviceUnavailable } from '../domain/errors.ts'
 import { type Outcome, type Post, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './parse.ts'
 

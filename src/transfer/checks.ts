@@ -1,5 +1,5 @@
-import { CONTACT_ID_KEY } from '../identifier.ts'
-import { mergedTable, NAMED_ENTRIES, namingTable, on, REPEATED_EVENTS, SHAPES } from './shapes.ts'
+import { CONTACT_ID_KEY } from '../domain/identifier.ts'
+import { mergedTable, NAMED_ENTRIES, namingTable, on, REPEATED_EVENTS, SHAPES } from './merge-rules.ts'
 import { KINDS, type Staged, stagedTable, TABLES } from './stage.ts'
 
 /** A line that contradicts an earlier line or what is stored. */

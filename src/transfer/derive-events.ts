@@ -1,6 +1,6 @@
-import { PAGE_VIEWED } from '../event.ts'
+import { PAGE_VIEWED } from '../domain/event.ts'
+import { DERIVED_EVENTS, NAMED_ENTRIES, on, TOUCHED_PROJECTS } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
-import { DERIVED_EVENTS, NAMED_ENTRIES, on, TOUCHED_PROJECTS } from './shapes.ts'
 import { stagedTable } from './stage.ts'
 
 /** How the columns are filled that a line may leave out. */

@@ -11,7 +11,7 @@ import {
   REPEATED_EVENTS,
   SHAPES,
   TOUCHED_PROJECTS,
-} from './shapes.ts'
+} from './merge-rules.ts'
 import { KINDS, type Staged, stagedTable, TABLES } from './stage.ts'
 
 /** What became of the records of one kind. */

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
-import { CUSTOM_EVENT, customEventPropsProblem, PAGE_VIEWED } from '../event.ts'
-import { canonicalValue, type Identifier, keyProblem } from '../identifier.ts'
-import { hasCodePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../text.ts'
-import { MAX_AHEAD_ms, parseTimestamp } from '../timestamp.ts'
+import { CUSTOM_EVENT, customEventPropsProblem, PAGE_VIEWED } from '../domain/event.ts'
+import { canonicalValue, type Identifier, keyProblem } from '../domain/identifier.ts'
+import { hasCodePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../domain/text.ts'
+import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 
 export interface ProjectRecord {
   type: 'project'

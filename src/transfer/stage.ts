@@ -1,7 +1,7 @@
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
-import { contactIdOf, identifierDigest } from '../identifier.ts'
+import { contactIdOf, identifierDigest } from '../domain/identifier.ts'
 import {
   type ContactRecord,
   type EventRecord,

@@ -1,6 +1,6 @@
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { parseKey } from '../../src/keys.ts'
+import { parseKey } from '../../src/domain/api-key.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { type Flowtrail, flowtrailWith, printed, temporaryDirectory } from './run.ts'
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { parseKey } from '../../src/keys.ts'
+import { parseKey } from '../../src/domain/api-key.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createPool } from '../../db/connection.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { type Flowtrail, flowtrailWith, printed } from './run.ts'

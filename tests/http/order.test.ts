@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { SCOPES } from '../../src/keys.ts'
+import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, rowCounts } from './requests.ts'
 

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPool } from '../../db/connection.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, EXAMPLES, importFile, type TestApp } from '../support/app.ts'
 import { expectFaults } from './requests.ts'

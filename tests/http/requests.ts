@@ -1,7 +1,7 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import { expect } from 'vitest'
-import type { Database } from '../../db/connection.ts'
+import type { Database } from '../../src/database/pool.ts'
 
 /** A custom event that is right, of a contact that the examples know. */
 export const EVENT = {

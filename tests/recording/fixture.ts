@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { expect } from 'vitest'
-import { createPool } from '../../db/connection.ts'
 import type { components } from '../../generated/api.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPool } from '../../db/connection.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { parseCustomEvent } from '../../src/recording/parse.ts'
 import { Recorder } from '../../src/recording/recorder.ts'

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import pg from 'pg'
 import type { TestProject } from 'vitest/node'
-import { connect } from '../../db/connection.ts'
-import { useEmbeddedServer } from '../../db/embedded.ts'
+import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate } from '../../db/migrate.ts'
+import { connect } from '../../src/database/pool.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {

@@ -27,7 +27,7 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
   const { PATH, TMPDIR, RECORD_EXCHANGES } = process.env
   const record = RECORD_EXCHANGES && {
     RECORD_EXCHANGES,
-    NODE_OPTIONS: `--import=${pathToFileURL(path.join(ROOT, 'tests/proxy/record-process.ts'))}`,
+    NODE_OPTIONS: `--import=${pathToFileURL(path.join(ROOT, 'tests/contract/proxy/record-process.ts'))}`,
   }
   const child = spawn(FLOWTRAIL, args, {
     cwd: ROOT,

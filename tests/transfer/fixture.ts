@@ -1,6 +1,6 @@
 import { Readable, Writable } from 'node:stream'
 import type pg from 'pg'
-import { createPool } from '../../db/connection.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { exportProject } from '../../src/transfer/export.ts'
 import { type ImportOptions, importRecords } from '../../src/transfer/import.ts'
 import { createTestDatabase } from '../support/database.ts'

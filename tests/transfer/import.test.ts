@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { CUSTOM_EVENT } from '../../src/event.ts'
+import { CUSTOM_EVENT } from '../../src/domain/event.ts'
 import { type ImportError, importRecords } from '../../src/transfer/import.ts'
 import {
   at,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { ErrorRequestHandler, Request, Response } from 'express'
-import { isUnavailable } from '../../../db/failures.ts'
+import { isUnavailable } from '../../../src/database/failures.ts'
 import {
   ApiError,
   internalError,
@@ -11,7 +11,7 @@ import {
   serviceUnavailable,
   unreadableRequest,
   unsupportedMediaType,
-} from '../../../src/errors.ts'
+} from '../../../src/domain/errors.ts'
 
 const READ_HEADERS = { 'Cache-Control': 'private, no-cache', Vary: 'X-Api-Key' }
 

@@ -1,9 +1,9 @@
 import { timingSafeEqual } from 'node:crypto'
 import type { RequestHandler } from 'express'
 import type pg from 'pg'
-import { insufficientScope, unauthorized } from '../../../src/errors.ts'
-import { hashSecret, parseKey, type Scope } from '../../../src/keys.ts'
-import { idProblem } from '../../../src/text.ts'
+import { hashSecret, parseKey, type Scope } from '../../../src/domain/api-key.ts'
+import { insufficientScope, unauthorized } from '../../../src/domain/errors.ts'
+import { idProblem } from '../../../src/domain/text.ts'
 
 const KEY = `
   SELECT secret_hash, scopes, coalesce(last_used_at < date_trunc('minute', now()), true) AS is_use_news FROM api_keys

@@ -1,7 +1,7 @@
 import type pg from 'pg'
-import { invalidRequest } from '../../../src/errors.ts'
-import type { Keyset } from '../../../src/page.ts'
-import { parseTimestamp } from '../../../src/timestamp.ts'
+import type { Keyset } from '../../../src/domain/cursor.ts'
+import { invalidRequest } from '../../../src/domain/errors.ts'
+import { parseTimestamp } from '../../../src/domain/timestamp.ts'
 
 type ByInstant = Keyset<readonly [string, string]>
 

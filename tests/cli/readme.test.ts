@@ -1,0 +1,196 @@
+import { createReadStream, readFileSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import type { Command } from 'commander'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createProgram } from '../../src/cli/program.ts'
+import { type Config, readConfig } from '../../src/config.ts'
+import { createPool } from '../../src/database/pool.ts'
+import { type ImportSummary, importRecords } from '../../src/transfer/import.ts'
+import { FIELDS, type Field, RECORD_TYPES } from '../../src/transfer/records.ts'
+import { createTestDatabase } from '../support/database.ts'
+import { freePort, kill, type Process, runFlowtrail } from '../support/service.ts'
+import { shell, temporaryDirectory, untilPrinted } from './run.ts'
+
+const document = (name: string) => readFileSync(fileURLToPath(new URL(`../../${name}`, import.meta.url)), 'utf8')
+const README = document('README.md')
+const IMPORT = document('docs/import.md')
+
+/** The part of a document under a heading, up to the next of its level or above. */
+function section(text: string, heading: string): string {
+  const [, level = ''] = /^(#+) /.exec(heading) ?? []
+  const [, rest = ''] = text.split(`\n${heading}\n`)
+  return rest.split(new RegExp(`\n#{1,${level.length}} `))[0] ?? ''
+}
+
+/** The code blocks of a language, without the indentation of their list. */
+const blocks = (text: string, language: string): string[] =>
+  [...text.matchAll(new RegExp(`^( *)\`\`\`${language}\n(.*?)^ *\`\`\`$`, 'gms'))].map(([, indent = '', code = '']) =>
+    code.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+  )
+
+/** The cells of the rows of a table, without the header. */
+const rows = (text: string): string[][] =>
+  text
+    .split('\n')
+    .filter((line) => line.startsWith('| `'))
+    .map((line) => line.split(/ *\| */).slice(1, -1))
+
+const codeSpans = (text: string) => [...text.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code)
+
+/** What becomes of the lines when they are imported twice, into a database with nothing in it. */
+async function importTwice(lines: string): Promise<[ImportSummary, ImportSummary]> {
+  await using directory = await temporaryDirectory()
+  const file = `${directory.path}/records.ndjson`
+  await writeFile(file, lines)
+  const database = await createTestDatabase()
+  const pool = createPool(database.url, { max: 1 })
+  const load = () => importRecords(pool, createReadStream(file))
+  const summaries: [ImportSummary, ImportSummary] = [await load(), await load()]
+  await pool.end()
+  await database.drop()
+  return summaries
+}
+
+function expectLoaded([first, second]: [ImportSummary, ImportSummary], lines: string): void {
+  expect(first.lines).toBe(lines.trimEnd().split('\n').length)
+  for (const type of RECORD_TYPES) {
+    expect(first.records[type].added, type).toBeGreaterThan(0)
+    expect(second.records[type].unchanged, type).toBe(first.records[type].added)
+  }
+}
+
+describe('the first five calls', () => {
+  const text = section(README, '## The first five calls')
+  const calls = blocks(text, 'sh')
+  const answers = blocks(text, 'json')
+  let directory: Awaited<ReturnType<typeof temporaryDirectory>>
+  let database: Awaited<ReturnType<typeof createTestDatabase>>
+  let service: Process
+  let address: string
+  let KEY: string
+
+  beforeAll(async () => {
+    ;[directory, database] = await Promise.all([temporaryDirectory(), createTestDatabase()])
+    const PORT = String(await freePort())
+    address = `127.0.0.1:${PORT}`
+    service = runFlowtrail(['serve', '--demo'], {
+      DATABASE_URL: database.url,
+      DATA_DIR: directory.path,
+      LOG_LEVEL: 'warn',
+      PORT,
+    })
+    await untilPrinted(service, 'Ctrl-C stops it.')
+    KEY = (await readFile(`${directory.path}/demo-key`, 'utf8')).trim()
+  })
+  afterAll(async () => {
+    await kill(service)
+    await database.drop()
+    await directory[Symbol.asyncDispose]()
+  })
+
+  test('are five, each with its answer', () => {
+    expect([calls.length, answers.length]).toEqual([5, 5])
+  })
+
+  test.each(calls.map((call, i) => ({ number: i + 1, call, answer: answers[i] ?? '' })))(
+    'number $number has the answer that stands there',
+    async ({ call, answer }) => {
+      expect(call).toContain('127.0.0.1:3000/')
+      const { status, stdout } = await shell(call.replace('127.0.0.1:3000', address), { KEY })
+      expect(status).toBe(0)
+      const [body = '', head] = stdout.split('\r\n\r\n').reverse()
+      expect(JSON.parse(body)).toEqual(JSON.parse(answer))
+      if (head === undefined) return
+      expect(head).toMatch(/^link: <\/projects\/[^>]+>; rel="next"$/im)
+      expect(head).toMatch(/^next-cursor: \S+$/im)
+    },
+  )
+})
+
+describe('your own data', () => {
+  const text = section(README, '## Your own data')
+
+  test('the example imports, and importing it again changes nothing', async () => {
+    const [lines = ''] = blocks(text, 'json')
+    expectLoaded(await importTwice(lines), lines)
+  })
+
+  test('the commands of the table are those that there are, with their options', () => {
+    const program = createProgram()
+    const leaves = program.commands.flatMap((command) => (command.commands.length > 0 ? command.commands : [command]))
+    const path = (command: Command): string =>
+      command.parent === program || !command.parent ? command.name() : `${path(command.parent)} ${command.name()}`
+    const actual = leaves.map((command) => {
+      const args = command.registeredArguments.map((argument) => argument.name().replace('-', '_').toUpperCase())
+      const options = command.options.map(({ long, mandatory }) => (mandatory ? long : `[${long}]`))
+      return [path(command), ...args, ...options].join(' ')
+    })
+    const documented = rows(text)
+      .flatMap(([commands = '']) => codeSpans(commands))
+      // The values of options are examples.
+      .map((command) => command.replaceAll(/(--[a-z]+) [^\]\s]+/g, '$1').replaceAll('…', ''))
+    const inOrder = (commands: string[]) => commands.map((command) => command.split(' ').sort().join(' ')).sort()
+    expect(inOrder(documented)).toEqual(inOrder(actual))
+  })
+})
+
+test('the settings of the table are those that are read, with their defaults', () => {
+  // The validators in the only file that reads the environment stand under their variables' names.
+  const read = [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): /gm)].map(([, name = '']) => name)
+  const config = readConfig({})
+  const shown = (value: Config[keyof Config]) =>
+    value === undefined || value === '' || (Array.isArray(value) && value.length === 0) ? 'none' : `\`${value}\``
+  const settings = rows(section(README, '## Settings')).map(([name = '', value = '']) => [
+    codeSpans(name)[0] ?? '',
+    value,
+  ])
+
+  expect(settings.map(([name]) => name).sort()).toEqual(read.sort())
+  for (const [name = '', value] of settings) {
+    const key = name.toLowerCase().replaceAll(/_(\w)/g, (_, letter) => letter.toUpperCase()) as keyof Config
+    const checkout = fileURLToPath(new URL('../..', import.meta.url))
+    const actual =
+      key === 'dataDir' ? `${shown(config.dataDir.replace(checkout, ''))} in the checkout` : shown(config[key])
+    expect(value, name).toBe(actual)
+  }
+})
+
+test('make help lists every target that is named', async () => {
+  const { status, stdout } = await shell('make help')
+  expect(status).toBe(0)
+  const named = [...README.matchAll(/(?:^|`)make ([a-z]+)/gm)].map(([, target = '']) => target)
+  expect(named).toEqual(expect.arrayContaining(['run', 'test', 'help']))
+  for (const target of named) expect(stdout).toMatch(new RegExp(`^  make ${target} +\\S`, 'm'))
+})
+
+describe('docs/import.md', () => {
+  test.each(RECORD_TYPES)('has every field of %s, in the order of an export', (type) => {
+    const KINDS: Record<Field['column'], RegExp> = {
+      text: /^(id|text|label|JSON text|props)$/,
+      integer: /^from [01]$/,
+      timestamp: /^time$/,
+      identifiers: /^array$/,
+    }
+    const documented = rows(section(IMPORT, `### ${type}`))
+    const actual = Object.entries<Field>(FIELDS[type])
+    expect(documented.map(([name, , presence]) => [name, presence])).toEqual(
+      actual.map(([name, { presence }]) => [`\`${name}\``, presence]),
+    )
+    for (const [i, [name, { column, nullable }]] of actual.entries()) {
+      const kind = documented[i]?.[1] ?? ''
+      expect(kind.endsWith(' or null'), name).toBe(nullable)
+      expect(kind.replace(' or null', ''), name).toMatch(KINDS[column])
+    }
+  })
+
+  test('lists the types in the order of an export', () => {
+    const headings = section(IMPORT, '## Records').matchAll(/^### (\w+)$/gm)
+    expect([...headings].map(([, type]) => type)).toEqual(RECORD_TYPES)
+  })
+
+  test('has examples that import, and importing them again changes nothing', async () => {
+    const lines = blocks(section(IMPORT, '## Records'), 'json').join('')
+    expectLoaded(await importTwice(lines), lines)
+  })
+})

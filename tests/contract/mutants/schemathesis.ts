@@ -1,0 +1,94 @@
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { availableParallelism } from 'node:os'
+import path from 'node:path'
+import { migrate } from '../../../db/migrate.ts'
+import { type AppParts, buildApp } from '../../../src/app.ts'
+import { loadDemo } from '../../../src/cli/demo.ts'
+import { createKey } from '../../../src/cli/keys.ts'
+import { connect, connectShared, createPool, type Database } from '../../../src/database/pool.ts'
+import { SCOPES } from '../../../src/domain/api-key.ts'
+import { databaseUrl, onServer } from '../../support/global-setup.ts'
+import { RIGHT } from './killers.ts'
+import { MUTANTS, mutationOf } from './mutants.ts'
+
+type Parts = Pick<AppParts, 'db' | 'writePool'>
+
+const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
+
+/** A quick look: what schemathesis tries of its own accord on each operation, until something is wrong. */
+const QUICK_LOOK = ['--phases=examples,coverage', '--max-examples=10', '--max-failures=1', '--no-color']
+
+/** Lets schemathesis have a quick look, over HTTP, at one operation of each mutant and at all of the right service. */
+export async function askSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
+  const name = `flowtrail_mutants_${randomBytes(8).toString('hex')}`
+  await onServer(server, `CREATE DATABASE ${name}`)
+  const url = databaseUrl(server, name)
+  const db = connect(url, { max: 1 })
+  const parts = { db: connectShared(url, { max: 2 }), writePool: createPool(url, { max: 4, pipeline: true }) }
+  const findings = new Map<string, string[]>()
+  try {
+    await migrate(db)
+    // Two projects with the same ids in them, so that what is foreign is seen.
+    for (const projectId of ['demo', 'other']) await loadDemo(url, { projectId, entries: 20 })
+    const keys = await createKeys(db)
+    const ask = async (service: string) => void findings.set(service, await look(service, parts, keys))
+    // Alone, as it installs schemathesis where that is not there yet.
+    await ask(RIGHT)
+    const queue = mutants.values()
+    await Promise.all(
+      Array.from({ length: availableParallelism() }, async () => {
+        for (const mutant of queue) await ask(mutant)
+      }),
+    )
+  } finally {
+    await Promise.all([db.destroy(), parts.db.destroy(), parts.writePool.end()])
+    await onServer(server, `DROP DATABASE ${name} WITH (FORCE)`)
+  }
+  return findings
+}
+
+async function createKeys(db: Database): Promise<Record<string, string>> {
+  const create = (project: string, scopes: readonly string[]) =>
+    createKey(db, project, { name: 'mutants', scopes: [...scopes], expires_at: null })
+  return {
+    FLOWTRAIL_KEY: await create('demo', SCOPES),
+    FLOWTRAIL_READ_KEY: await create('demo', ['read']),
+    FLOWTRAIL_WRITE_KEY: await create('demo', ['events:write']),
+    FLOWTRAIL_OTHER_KEY: await create('other', SCOPES),
+  }
+}
+
+async function look(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
+  const app = await buildApp({
+    config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+    ...parts,
+    logger: false,
+    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, parts.db),
+  })
+  const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
+  const operation = MUTANTS[service]?.operation
+  const options = [...QUICK_LOOK, ...(operation ? [`--include-operation-id=${operation}`] : [])]
+  const { status, output } = await run(FUZZ, options, { ...keys, FLOWTRAIL_URL })
+  await app.close()
+  return status === 0 ? [] : findingsIn(output)
+}
+
+/** Each check that failed and what it says first; all there is when it says nothing of the kind. */
+function findingsIn(output: string): string[] {
+  const failed = [...output.matchAll(/^- ST\d+ (.+)\n(?:\n(( {4}.+\n)+))?/gm)]
+  return failed.length > 0 ? failed.map(([, check, saying]) => `${check}: ${saying ?? ''}`) : [output]
+}
+
+function run(command: string, options: string[], env: Record<string, string>) {
+  return new Promise<{ status: number; output: string }>((resolve) => {
+    execFile(
+      command,
+      options,
+      { env: { ...process.env, ...env }, maxBuffer: 64 * 2 ** 20 },
+      (error, stdout, stderr) => {
+        resolve({ status: error ? Number(error.code) : 0, output: stdout + stderr })
+      },
+    )
+  })
+}

@@ -1,0 +1,146 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync, rmSync } from 'node:fs'
+import path from 'node:path'
+import { operations } from '../../support/contract.ts'
+import {
+  type Case,
+  faultsIn,
+  findingsOf,
+  type Rule,
+  reasonFor,
+  UNPASSABLE,
+  UNSTATED,
+  whyUnpassable,
+} from './judgement.ts'
+import { openWay, type Passage, type Way } from './passage.ts'
+import { documentedCases, plantedFaults } from './plants.ts'
+import type { Exchange } from './recorder.ts'
+
+/**
+ * `make proxy`: records every exchange of the test suite, then sends each over HTTP through `prism proxy` to a service
+ * that answers as recorded, and fails where Prism finds an answer that is not as documented or judges a request unlike the
+ * service did. What the document shows goes the same way, and then faults are planted in it, each of which must be found.
+ *
+ * With a directory as argument the suite is not run: the directory has what a run of it left there, to which
+ * `RECORD_EXCHANGES` named the directory.
+ */
+const ROOT = path.join(import.meta.dirname, '../../..')
+/** Prism is one process; a few at a time keep it busy. */
+const AT_ONCE = 4
+const SHOWN_complaints = 40
+
+const [recorded] = process.argv.slice(2)
+const directory = path.resolve(recorded ?? path.join(import.meta.dirname, '.recorded'))
+if (recorded === undefined) await recordSuite()
+const exchanges = readExchanges()
+const passable = exchanges.filter((exchange) => !whyUnpassable(exchange))
+const documented = documentedCases()
+const planted = plantedFaults()
+
+const way = await openWay()
+const fromSuite = await judgeAll(way, passable.map(caseOf))
+const fromDocument = await judgeAll(way, documented)
+const fromPlants = await judgeAll(way, planted)
+await way.close()
+
+const unpassable = tally(UNPASSABLE, exchanges)
+const unstated = tally(
+  UNSTATED,
+  fromSuite.filter(isUnstated).flatMap(({ exchange }) => faultsIn(exchange)),
+)
+const cells = countCells(passable)
+const complaints = [
+  ...[...fromSuite, ...fromDocument].flatMap(({ name, findings }) => findings.map((finding) => `${name}: ${finding}`)),
+  ...fromPlants.flatMap(({ name, findings }) => (findings.length > 0 ? [] : [`planted and not found: ${name}`])),
+  ...[...unpassable, ...unstated].flatMap(([reason, count]) => (count > 0 ? [] : [`not needed any more: ${reason}`])),
+  ...cells.flatMap(({ operationId, counts }) =>
+    [...counts].flatMap(([status, count]) => (count > 0 ? [] : [`no test has ${operationId} answer ${status}`])),
+  ),
+]
+
+console.log(`\n${passable.length} exchanges of the test suite went through Prism`)
+for (const { operationId, counts } of cells) {
+  console.log(`  ${operationId.padEnd(18)} ${[...counts].map(([status, count]) => `${status} ×${count}`).join('  ')}`)
+}
+console.log(`  of no operation    ${passable.filter(({ operationId }) => operationId === undefined).length}`)
+listReasons(`${exchanges.length - passable.length} could not`, unpassable)
+listReasons('400s by rules that Prism does not know', unstated)
+console.log(`${documented.length} answers that the document shows went through Prism`)
+console.log(`${planted.length} faults were planted in them`)
+if (complaints.length > 0) {
+  console.error(`\n${complaints.length} findings:\n${complaints.slice(0, SHOWN_complaints).join('\n')}`)
+  process.exit(1)
+}
+console.log('No finding but what was planted, and all of that.')
+
+async function recordSuite(): Promise<void> {
+  rmSync(directory, { recursive: true, force: true })
+  const env = { ...process.env, RECORD_EXCHANGES: directory }
+  const args = ['run', '--project', 'unit', '--reporter=dot']
+  const suite = spawn('vitest', args, { cwd: ROOT, env, stdio: 'inherit' })
+  const [status] = await once(suite, 'close')
+  if (status !== 0) throw new Error('the test suite fails; mend that first')
+}
+
+function readExchanges(): Exchange[] {
+  const files = readdirSync(directory).map((file) => readFileSync(path.join(directory, file), 'utf8'))
+  return files.flatMap((lines) => lines.trimEnd().split('\n')).map((line) => JSON.parse(line))
+}
+
+function caseOf(exchange: Exchange): Case {
+  const { method, url, status } = exchange
+  return { name: `${method} ${url.slice(0, 200)} → ${status}`, exchange, judge: findingsOf }
+}
+
+interface Judged {
+  name: string
+  exchange: Exchange
+  passage: Passage
+  findings: string[]
+}
+
+async function judgeAll(way: Way, cases: Case[]): Promise<Judged[]> {
+  const queue = cases.values()
+  const work = async () => {
+    const judged: Judged[] = []
+    for (const { name, exchange, judge } of queue) {
+      const passage = await way.pass(exchange).catch((error: Error) => {
+        throw new Error(`Prism does not answer ${name}: ${error.message}`)
+      })
+      judged.push({ name, exchange, passage, findings: judge(exchange, passage) })
+    }
+    return judged
+  }
+  return (await Promise.all(Array.from({ length: AT_ONCE }, work))).flat()
+}
+
+/** A 400 for something that Prism let pass. */
+function isUnstated({ exchange: { operationId, status }, passage }: Judged): boolean {
+  return operationId !== undefined && status === 400 && passage.violations.length === 0
+}
+
+/** How often each rule was the reason. */
+function tally<Subject>(rules: Rule<Subject>[], subjects: Subject[]): Map<string, number> {
+  const reasons = Map.groupBy(subjects, (subject) => reasonFor(rules, subject))
+  return new Map(rules.map(([reason]) => [reason, reasons.get(reason)?.length ?? 0]))
+}
+
+/** How often each operation gave each of its documented statuses. */
+function countCells(exchanges: Exchange[]) {
+  return Object.entries(operations).map(([operationId, { responses }]) => {
+    const answered = Map.groupBy(
+      exchanges.filter((exchange) => exchange.operationId === operationId),
+      ({ status }) => String(status),
+    )
+    return {
+      operationId,
+      counts: new Map(Object.keys(responses).map((status) => [status, answered.get(status)?.length ?? 0])),
+    }
+  })
+}
+
+function listReasons(title: string, counts: Map<string, number>): void {
+  console.log(`${title}:`)
+  for (const [reason, count] of counts) console.log(`  ${String(count).padStart(4)}  ${reason}`)
+}

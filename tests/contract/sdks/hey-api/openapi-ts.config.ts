@@ -1,0 +1,11 @@
+import { defineConfig } from '@hey-api/openapi-ts'
+
+export default defineConfig({
+  input: '../../../../openapi/openapi.yaml',
+  output: { path: 'generated', module: { extension: '.ts' } },
+  plugins: [
+    '@hey-api/client-fetch',
+    { name: '@hey-api/transformers', dates: true },
+    { name: '@hey-api/sdk', transformer: true },
+  ],
+})

@@ -1,0 +1,404 @@
+import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  access,
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rm,
+  rmdir,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { findBinaries } from '../../db/embedded/binaries.ts'
+import { alone, enter, liveProcess, present } from '../../db/embedded/presence.ts'
+import { type EmbeddedOptions, type EmbeddedServer, useEmbeddedServer } from '../../db/embedded/server.ts'
+
+// Each makes a cluster of its own, in half a second on a machine that does nothing else.
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 })
+
+const USER_SCRIPT = fileURLToPath(new URL('./embedded-user.ts', import.meta.url))
+const NOBODY = 65534
+const isRoot = process.geteuid?.() === 0
+
+let home: string
+let dataDir: string
+let servers: EmbeddedServer[]
+let children: ChildProcess[]
+
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'flowtrail-test '))
+  await chmod(home, 0o755)
+  dataDir = join(home, 'data')
+  servers = []
+  children = []
+})
+
+afterEach(async () => {
+  for (const child of children) await kill(child)
+  for (const server of servers) await server.release()
+  if (await isThere(join(dataDir, 'postgres/postmaster.pid'))) await (await use()).release()
+  expect(await isThere(join(dataDir, 'postgres/postmaster.pid'))).toBe(false)
+  await rm(home, { recursive: true })
+})
+
+async function use(options: Partial<EmbeddedOptions> = {}): Promise<EmbeddedServer> {
+  const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' }, ...options })
+  servers.push(server)
+  return server
+}
+
+/** Another process that uses the server; resolves when it does, to its connection string. */
+async function useElsewhere(options: ForkOptions = {}): Promise<{ child: ChildProcess; url: string }> {
+  const argument = JSON.stringify({ dataDir, settings: { fsync: 'off' } })
+  const child = fork(USER_SCRIPT, [argument], { execArgv: [], ...options })
+  children.push(child)
+  const [{ url, failure }] = (await once(child, 'message')) as [{ url: string; failure?: string }]
+  if (failure) throw new Error(failure)
+  return { child, url }
+}
+
+async function releaseElsewhere(child: ChildProcess): Promise<void> {
+  child.send('release')
+  await once(child, 'exit')
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+}
+
+async function query(url: string, sql: string): Promise<unknown[][]> {
+  const client = new pg.Client({ connectionString: url })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return (await client.query({ text: sql, rowMode: 'array' })).rows
+  } finally {
+    await client.end()
+  }
+}
+
+async function postmasterPid(): Promise<number> {
+  return Number.parseInt(await readFile(join(dataDir, 'postgres/postmaster.pid'), 'utf8'), 10)
+}
+
+async function isRunning(pid: number): Promise<boolean> {
+  return (await liveProcess(pid)) !== undefined
+}
+
+async function killPostmaster(): Promise<void> {
+  const pid = await postmasterPid()
+  process.kill(pid, 'SIGKILL')
+  await expect.poll(() => isRunning(pid)).toBe(false)
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return (await lstat(path).catch(() => undefined)) !== undefined
+}
+
+describe('one user', () => {
+  test('makes a cluster, serves the database flowtrail over the socket alone, and stops', async () => {
+    vi.stubEnv('PGPORT', '1')
+    vi.stubEnv('PGSSLMODE', 'require')
+    const { url, release } = await use()
+    const settings = "current_setting('listen_addresses'), current_setting('timezone'), current_setting('jit')"
+    const [row] = await query(url, `SELECT current_database(), getdatabaseencoding(), ${settings}`)
+    vi.unstubAllEnvs()
+    expect(row).toEqual(['flowtrail', 'UTF8', '', 'UTC', 'off'])
+
+    const [pid, socket] = [await postmasterPid(), await readlink(join(dataDir, 'socket'))]
+    expect((await stat(socket)).mode & 0o777).toBe(0o700)
+    await release()
+    await release()
+    expect(await isRunning(pid)).toBe(false)
+    expect(await isThere(socket)).toBe(false)
+    expect(await readdir(join(dataDir, 'users'))).toEqual([])
+    expect(await readdir(join(dataDir, 'lock'))).toEqual([])
+  })
+
+  test('finds the data again, also by a relative path', async () => {
+    const first = await use()
+    await query(first.url, 'CREATE TABLE kept AS SELECT 42 AS answer')
+    await first.release()
+    const second = await use({ dataDir: relative(process.cwd(), dataDir) })
+    expect(await query(second.url, 'SELECT answer FROM kept')).toEqual([[42]])
+    expect(second.url).toBe(first.url)
+  })
+
+  test('is not held up by what a killed initdb left', async () => {
+    await mkdir(join(dataDir, 'initdb-killed/base'), { recursive: true })
+    await use()
+    expect(await isThere(join(dataDir, 'initdb-killed'))).toBe(false)
+  })
+
+  test('mends missing library symlinks', async () => {
+    const { postgres } = await findBinaries()
+    const link = join(postgres, '../../lib/libecpg.so') // one that no server needs: others run meanwhile
+    await rm(link)
+    await use()
+    await access(link)
+  })
+})
+
+describe('several users', () => {
+  test('of one process share a server, which the last one stops', async () => {
+    const [first, second] = await Promise.all([use(), use()])
+    const pid = await postmasterPid()
+    expect(second.url).toBe(first.url)
+    await second.release()
+    expect(await query(first.url, 'SELECT 1')).toEqual([[1]])
+    expect(await postmasterPid()).toBe(pid)
+    await first.release()
+    expect(await isRunning(pid)).toBe(false)
+  })
+
+  test('in processes that start at once share a server, which the last one stops', async () => {
+    const [first, second, third] = await Promise.all([useElsewhere(), useElsewhere(), use()])
+    const pid = await postmasterPid()
+    expect(new Set([first.url, second.url, third.url]).size).toBe(1)
+    expect(await readFile(join(dataDir, 'postgres.log'), 'utf8')).not.toMatch(/already exists/)
+    await Promise.all([releaseElsewhere(first.child), third.release()])
+    expect(await query(second.url, 'SELECT 1')).toEqual([[1]])
+    expect(await postmasterPid()).toBe(pid)
+    await releaseElsewhere(second.child)
+    expect(await isRunning(pid)).toBe(false)
+  })
+
+  test('adopt the server of a killed process, and the last one stops it', async () => {
+    const { child } = await useElsewhere()
+    const pid = await postmasterPid()
+    await kill(child)
+    const server = await use()
+    expect(await query(server.url, 'SELECT 1')).toEqual([[1]])
+    expect(await postmasterPid()).toBe(pid)
+    await server.release()
+    expect(await isRunning(pid)).toBe(false)
+  })
+
+  test('get in one at a time, past a holder that was killed', async () => {
+    const lock = join(home, 'lock')
+    await mkdir(lock)
+    const name = await enter(lock)
+    await rm(join(lock, name))
+    await writeFile(join(lock, name.replace(/-\w+-/, '-0-')), '') // this pid, of another birth
+    let inside = 0
+    const work = async () => {
+      expect(++inside).toBe(1)
+      await sleep(2)
+      inside--
+    }
+    await Promise.all(Array.from({ length: 8 }, () => alone(lock, work)))
+    expect(await present(lock)).toEqual([])
+  })
+})
+
+describe('after a crash', () => {
+  test('a supervised server comes back with what was committed', async () => {
+    const { url, release } = await use({ supervise: true })
+    await query(url, 'CREATE TABLE kept AS SELECT 42 AS answer')
+    for (const _ of ['once', 'and again']) {
+      await killPostmaster()
+      await expect.poll(() => query(url, 'SELECT answer FROM kept').catch(String), { timeout: 20_000 }).toEqual([[42]])
+    }
+    const pid = await postmasterPid()
+    await release()
+    expect(await isRunning(pid)).toBe(false)
+  })
+
+  test('a supervised server comes back though busy backends outlive the postmaster', async () => {
+    const { url } = await use({ supervise: true })
+    const busy = query(url, "SELECT count(*) FROM generate_series(1, 5000000) AS n WHERE n::text = 'x'").catch(String)
+    await expect
+      .poll(() => query(url, "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%n::text%' AND pid <> pg_backend_pid()"))
+      .toHaveLength(1)
+    await killPostmaster()
+    await expect.poll(() => query(url, 'SELECT 1').catch(String), { timeout: 20_000 }).toEqual([[1]])
+    await busy
+  })
+
+  test('a server that another process started is supervised too', async () => {
+    const { child, url } = await useElsewhere()
+    await use({ supervise: true })
+    await killPostmaster()
+    await expect.poll(() => query(url, 'SELECT 1').catch(String), { timeout: 20_000 }).toEqual([[1]])
+    await releaseElsewhere(child)
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('a release while the server is being brought back leaves none behind', async () => {
+    const server = await use({ supervise: true })
+    await killPostmaster()
+    await server.release()
+    expect(await isRunning(await postmasterPid().catch(() => 0))).toBe(false)
+  })
+
+  test.each(['a dead process', 'a living stranger'])(
+    'a postmaster.pid that names %s does not matter',
+    async (whose) => {
+      const { child } = await useElsewhere()
+      await Promise.all([kill(child), killPostmaster()])
+      const file = join(dataDir, 'postgres/postmaster.pid')
+      const lines = (await readFile(file, 'utf8')).split('\n')
+      if (whose === 'a living stranger') await writeFile(file, [process.pid, ...lines.slice(1)].join('\n'))
+      const server = await use()
+      expect(await query(server.url, 'SELECT 1')).toEqual([[1]])
+    },
+  )
+})
+
+describe('the directory of the socket', () => {
+  test('is made again when it was removed under a running server', async () => {
+    const first = await use()
+    await rm(await readlink(join(dataDir, 'socket')), { recursive: true })
+    const second = await use()
+    expect(second.url).toBe(first.url)
+    expect(await query(first.url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('is made again by supervision too, or the socket alone', async () => {
+    const { url } = await use({ supervise: true })
+    const socket = await readlink(join(dataDir, 'socket'))
+    for (const victim of [join(socket, '.s.PGSQL.5432'), socket]) {
+      await rm(victim, { recursive: true })
+      await expect.poll(() => query(url, 'SELECT 1').catch(String), { timeout: 20_000 }).toEqual([[1]])
+    }
+  })
+
+  test('is another one when somebody has taken its name', async () => {
+    const first = await use()
+    await first.release()
+    const socket = await readlink(join(dataDir, 'socket'))
+    await symlink(home, socket)
+    const second = await use()
+    expect(second.url).not.toBe(first.url)
+    expect(await query(second.url, 'SELECT 1')).toEqual([[1]])
+    await rm(socket)
+  })
+
+  test.runIf(isRoot)('is another one when it has become another user’s', async () => {
+    const first = await use()
+    await first.release()
+    const socket = await readlink(join(dataDir, 'socket'))
+    await mkdir(socket)
+    await chown(socket, NOBODY, NOBODY)
+    const second = await use()
+    expect(second.url).not.toBe(first.url)
+    await rmdir(socket)
+  })
+
+  test('is in /tmp when the path under TMPDIR is too long for a socket', async () => {
+    const long = join(home, 'long'.repeat(20))
+    await mkdir(long)
+    vi.stubEnv('TMPDIR', long)
+    const { url } = await use()
+    vi.unstubAllEnvs()
+    expect(await readlink(join(dataDir, 'socket'))).toMatch(/^\/tmp\//)
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+})
+
+describe('says what is wrong', () => {
+  test('when PostgreSQL does not start, with its own words', async () => {
+    await expect(use({ settings: { fsync: 'off', max_connections: 'many' } })).rejects.toThrow(
+      /did not start(.|\n)*invalid value for parameter "max_connections": "many"/,
+    )
+    expect(await readdir(join(dataDir, 'users'))).toEqual([])
+  })
+
+  test('when another major version made the data', async () => {
+    await (await use()).release()
+    const file = join(dataDir, 'postgres/PG_VERSION')
+    const version = await readFile(file, 'utf8')
+    await writeFile(file, '14\n')
+    await expect(use()).rejects.toThrow(/made by PostgreSQL 14, and this is PostgreSQL 18/)
+    await writeFile(file, version)
+  })
+
+  test('when there is no package for the platform', async () => {
+    const arch = Object.getOwnPropertyDescriptor(process, 'arch')
+    Object.defineProperty(process, 'arch', { ...arch, value: 'pdp11' })
+    try {
+      await expect(use()).rejects.toThrow(/no embedded PostgreSQL for \w+-pdp11.*npm ci.*DATABASE_URL/)
+    } finally {
+      Object.defineProperty(process, 'arch', { ...arch })
+    }
+  })
+})
+
+describe.runIf(isRoot)('as root', () => {
+  /** A PATH with nothing but these programs. */
+  async function pathOf(...programs: string[]): Promise<string> {
+    const directory = join(home, 'bin')
+    await mkdir(directory)
+    for (const program of programs) {
+      const found = spawnSync('sh', ['-c', `command -v ${program}`], { encoding: 'utf8' }).stdout.trim()
+      if (found) await symlink(found, join(directory, program))
+    }
+    return directory
+  }
+  const setpriv = ['--reuid=65534', '--inh-caps=+dac_override', '--ambient-caps=+dac_override', 'true']
+  const canKeepReach = isRoot && spawnSync('setpriv', setpriv).status === 0
+  const canUnshare = isRoot && spawnSync('unshare', ['--user', '--map-user=65534', 'true']).status === 0
+
+  test.runIf(canUnshare || canKeepReach)('runs where only root may enter', async () => {
+    await chmod(home, 0o700)
+    const { url } = await use()
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('runs as another user where user namespaces are forbidden, and again where they are not', async () => {
+    const PATH = await pathOf('sh', 'chown')
+    const { child, url } = await useElsewhere({ env: { PATH } })
+    await query(url, 'CREATE TABLE kept AS SELECT 42 AS answer')
+    expect((await stat(join(dataDir, 'postgres'))).uid).not.toBe(0)
+    await releaseElsewhere(child)
+    const server = await use()
+    expect(await query(server.url, 'SELECT answer FROM kept')).toEqual([[42]])
+  })
+
+  test.runIf(canKeepReach)('lets that user enter where only root may', async () => {
+    await chmod(home, 0o700)
+    const PATH = await pathOf('sh', 'chown', 'setpriv')
+    const { url } = await useElsewhere({ env: { PATH } })
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('says what to do when no other user can reach the data', async () => {
+    await chmod(home, 0o700)
+    const PATH = await pathOf('sh', 'chown')
+    await expect(useElsewhere({ env: { PATH } })).rejects.toThrow(/run as an ordinary user, or set DATABASE_URL/)
+  })
+
+  test('runs as the user to whom the data directory belongs', async () => {
+    await mkdir(dataDir, { mode: 0o700 })
+    await chown(dataDir, NOBODY, NOBODY)
+    const { url } = await use()
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+    expect((await stat(join(dataDir, 'postgres'))).uid).toBe(NOBODY)
+  })
+
+  const readable = ['-c', 'test -x "$1" && test -r "$2"', 'sh', process.execPath, USER_SCRIPT]
+  const canReach = isRoot && spawnSync('sh', readable, { uid: NOBODY, gid: NOBODY }).status === 0
+  test('is not needed: an ordinary user runs it too', async ({ skip }) => {
+    skip(!canReach, 'nobody cannot reach Node or this checkout')
+    await chown(home, NOBODY, NOBODY)
+    const { child, url } = await useElsewhere({ uid: NOBODY, gid: NOBODY })
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+    expect((await stat(join(dataDir, 'postgres'))).uid).toBe(NOBODY)
+    await releaseElsewhere(child)
+  })
+})

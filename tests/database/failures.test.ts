@@ -1,0 +1,110 @@
+import { createServer } from 'node:net'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { isRetryable, isUnavailable } from '../../src/database/failures.ts'
+import { createPool } from '../../src/database/pool.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { databaseUrl } from '../support/global-setup.ts'
+
+let database: TestDatabase
+let client: pg.Client
+beforeAll(async () => {
+  database = await createTestDatabase()
+  client = new pg.Client(database.url)
+  await client.connect()
+})
+afterAll(async () => {
+  await client.end()
+  await database.drop()
+})
+
+/** The error that PostgreSQL answers with this SQLSTATE. */
+const answered = (sqlstate: string) =>
+  client.query(`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '${sqlstate}'; END $$`).catch((error: unknown) => error)
+
+describe('an answer of PostgreSQL', () => {
+  test.each([
+    ['40001', 'serialization failure', { unavailable: true, retryable: true }],
+    ['40P01', 'deadlock', { unavailable: true, retryable: true }],
+    ['55P03', 'lock not available', { unavailable: true, retryable: false }],
+    ['57014', 'statement timeout', { unavailable: true, retryable: false }],
+    ['57P01', 'shutdown', { unavailable: true, retryable: false }],
+    ['57P03', 'starting up', { unavailable: true, retryable: false }],
+    ['53300', 'too many connections', { unavailable: true, retryable: false }],
+    ['53100', 'disk full', { unavailable: true, retryable: false }],
+    ['58030', 'input/output error', { unavailable: true, retryable: false }],
+    ['08006', 'connection failure', { unavailable: true, retryable: false }],
+    ['28P01', 'wrong password', { unavailable: true, retryable: false }],
+    ['3D000', 'no such database', { unavailable: true, retryable: false }],
+    ['25006', 'read-only', { unavailable: true, retryable: false }],
+    ['25P03', 'idle in transaction too long', { unavailable: true, retryable: false }],
+    ['25P04', 'transaction too long', { unavailable: true, retryable: false }],
+    ['23505', 'unique violation', { unavailable: false, retryable: false }],
+    ['22P02', 'bad text', { unavailable: false, retryable: false }],
+    ['42P01', 'no such table', { unavailable: false, retryable: false }],
+    ['25P02', 'transaction aborted before', { unavailable: false, retryable: false }],
+    ['XX000', 'internal error', { unavailable: false, retryable: false }],
+  ])('%s, %s, is %o', async (sqlstate, _, expected) => {
+    const error = await answered(sqlstate)
+    expect(error).toMatchObject({ code: sqlstate })
+    expect({ unavailable: isUnavailable(error), retryable: isRetryable(error) }).toEqual(expected)
+  })
+})
+
+describe('a connection that cannot be had', () => {
+  /** What a query on this address fails with. */
+  async function failureAt(url: string): Promise<unknown> {
+    const pool = createPool(url, { max: 1, connectionTimeout_ms: 200 })
+    const failure = await pool.query('SELECT 1').then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+    await pool.end()
+    return failure
+  }
+
+  test.each([
+    ['refused', () => 'postgres://127.0.0.1:1/flowtrail'],
+    ['refused on all addresses of a name', () => 'postgres://localhost:1/flowtrail'],
+    ['without socket', () => 'postgres://flowtrail@localhost/flowtrail?host=/nowhere'],
+    ['to a name that nobody has', () => 'postgres://nowhere.invalid/flowtrail'],
+    ['to a database that is not there', () => databaseUrl(database.url, 'not_there')],
+  ])('%s, is an outage', async (_, url) => {
+    const failure = await failureAt(url())
+    expect(isUnavailable(failure), String(failure)).toBe(true)
+    expect(isRetryable(failure)).toBe(false)
+  })
+
+  test.each<[string, (socket: import('node:net').Socket) => void]>([
+    ['that is never answered', () => {}],
+    ['that is closed at once', (socket) => socket.destroy()],
+    ['that is closed in good order', (socket) => socket.end()],
+  ])('%s, is an outage', async (_, behave) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => {})
+      behave(socket)
+    })
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as import('node:net').AddressInfo
+    const failure = await failureAt(`postgres://127.0.0.1:${port}/flowtrail`)
+    expect(isUnavailable(failure), String(failure)).toBe(true)
+    server.close()
+  })
+
+  test('because all are taken, is an outage', async () => {
+    const pool = createPool(database.url, { max: 1, connectionTimeout_ms: 50 })
+    const taken = await pool.connect()
+    const failure = await pool.connect().catch((error: unknown) => error)
+    expect(isUnavailable(failure), String(failure)).toBe(true)
+    taken.release()
+    await pool.end()
+  })
+})
+
+test.each([new Error('a bug'), new TypeError('x is undefined'), 'text', undefined, null, { code: '57014' }])(
+  'what is not of the database is no outage: %s',
+  (error) => {
+    expect(isUnavailable(error)).toBe(false)
+    expect(isRetryable(error)).toBe(false)
+  },
+)

@@ -1,0 +1,187 @@
+import { Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
+import { sql } from 'kysely'
+import { afterAll, afterEach, beforeAll, expect, inject, test, vi } from 'vitest'
+import { isUnavailable } from '../../src/database/failures.ts'
+import { connectShared, type Database } from '../../src/database/pool.ts'
+import { byShape, prepare } from '../../src/database/prepared.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
+import { holdLock } from '../support/waiting.ts'
+
+let database: TestDatabase
+beforeAll(async () => {
+  database = await createTestDatabase()
+})
+afterAll(() => database.drop())
+
+const opened: Database[] = []
+afterEach(async () => {
+  for (const db of opened.splice(0)) await db.destroy()
+})
+function open(options: Parameters<typeof connectShared>[1] = {}, url = database.url): Database {
+  const db = connectShared(url, { max: 1, ...options })
+  opened.push(db)
+  return db
+}
+
+const echo = prepare((db, value: string) => db.selectNoFrom(sql<string>`${value}::text`.as('value')))
+const divide = prepare((db, by: number) => db.selectNoFrom(sql<number>`1 / ${by}::int`.as('quotient')))
+const backend = prepare((db) => db.selectNoFrom(sql<number>`pg_backend_pid()`.as('pid')))
+const locked = prepare((db, lock: number) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${lock})`.as('lock')))
+
+const values = (db: Database, texts: string[]) =>
+  Promise.all(texts.map(async (text) => (await echo(db, text))[0]?.value))
+
+test('answers come to those who asked, however many ask at once on one connection', async () => {
+  const db = open()
+  const texts = Array.from({ length: 500 }, (_, i) => `value ${i}`)
+  expect(await values(db, texts)).toEqual(texts)
+})
+
+test('what fails in the middle fails alone', async () => {
+  const db = open()
+  const outcomes = await Promise.allSettled([echo(db, 'before'), divide(db, 0), echo(db, 'between'), divide(db, 1)])
+  expect(outcomes).toMatchObject([
+    { value: [{ value: 'before' }] },
+    { reason: { code: '22012' } },
+    { value: [{ value: 'between' }] },
+    { value: [{ quotient: 1 }] },
+  ])
+})
+
+test('a query is sent before the one ahead of it is answered, and stays behind it', async () => {
+  const db = open()
+  const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(1)')
+  const order: string[] = []
+  const slow = locked(db, 1).then(() => order.push('slow'))
+  const quick = echo(db, 'x').then(() => order.push('quick'))
+  await obstacle.waiting(1)
+  expect(order).toEqual([])
+  await obstacle.release()
+  await Promise.all([slow, quick])
+  expect(order).toEqual(['slow', 'quick'])
+})
+
+test('a query goes where the fewest are under way, past a slow one', async () => {
+  const db = open({ max: 3 })
+  const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(2)')
+  const slow = locked(db, 2)
+  await obstacle.waiting(1)
+  for (let i = 0; i < 5; i += 1) expect(await values(db, [`past ${i}`])).toEqual([`past ${i}`])
+  await obstacle.release()
+  await slow
+})
+
+test('queries that come at once are spread over the connections', async () => {
+  const db = open({ max: 4 })
+  const rows = await Promise.all(Array.from({ length: 9 }, () => backend(db)))
+  // The first is for look-ups.
+  expect(new Set(rows.map(([row]) => row?.pid)).size).toBe(3)
+})
+
+test('a statement is prepared once on a connection, under a name', async () => {
+  const db = open()
+  await values(db, ['a', 'b', 'c'])
+  const { rows } = await sql<{ statement: string }>`SELECT statement FROM pg_prepared_statements`.execute(db)
+  expect(rows).toEqual([{ statement: 'select $1::text as "value"' }])
+})
+
+test('the queries of one turn leave in one packet', async () => {
+  const db = open()
+  await echo(db, 'warm')
+  const socket = Socket.prototype as unknown as Record<'_write' | '_writev', () => void>
+  const writev = vi.spyOn(socket, '_writev')
+  const write = vi.spyOn(socket, '_write')
+  await values(db, ['a', 'b', 'c'])
+  expect([writev.mock.calls.length, write.mock.calls.length]).toEqual([1, 0])
+  vi.restoreAllMocks()
+})
+
+test('when the connection breaks, all that was under way fails, and the next query has a new one', async () => {
+  const db = open()
+  const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(3)')
+  const waiting = Promise.allSettled([locked(db, 3), ...Array.from({ length: 20 }, () => echo(db, 'lost'))])
+  const [pid] = await obstacle.waiting(1)
+  await obstacle.query(`SELECT pg_terminate_backend(${pid})`)
+  const outcomes = await waiting
+  expect(outcomes.map((outcome) => outcome.status === 'rejected' && isUnavailable(outcome.reason))).toEqual(
+    Array(21).fill(true),
+  )
+  await obstacle.release()
+  expect((await backend(db))[0]?.pid).not.toBe(pid)
+})
+
+test('a statement that takes too long fails, and those behind it do not', async () => {
+  const db = open({ statementTimeout_ms: 100 })
+  const outcomes = await Promise.allSettled([
+    sql`SELECT pg_sleep(10)`.execute(db),
+    ...['a', 'b'].map((value) => echo(db, value)),
+  ])
+  expect(outcomes).toMatchObject([
+    { reason: { code: '57014' } },
+    { value: [{ value: 'a' }] },
+    { value: [{ value: 'b' }] },
+  ])
+})
+
+test('a query that was to be prepared by one that failed counts as an outage too, and the next is well', async () => {
+  const db = open({ statementTimeout_ms: 200 })
+  const list = prepare((db, id: string) => db.selectFrom('projects').select('name').where('project_id', '=', id))
+  await echo(db, 'warm')
+  const obstacle = await holdLock(database.url, 'LOCK TABLE projects')
+  const outcomes = await Promise.allSettled(Array.from({ length: 4 }, () => list(db, 'a')))
+  expect(outcomes.map((outcome) => outcome.status === 'rejected' && isUnavailable(outcome.reason))).toEqual(
+    Array(4).fill(true),
+  )
+  await obstacle.release()
+  expect(await list(db, 'a')).toEqual([])
+})
+
+test('the time that a query waits for those ahead of it does not count', async () => {
+  const db = open({ queryTimeout_ms: 900 })
+  await echo(db, 'warm')
+  const slow = Array.from({ length: 2 }, () => sql`SELECT pg_sleep(0.5)`.execute(db))
+  expect(await values(db, ['behind'])).toEqual(['behind'])
+  await Promise.all(slow)
+})
+
+test('on a server that swallows everything a query fails in time, and the next has a new connection', async () => {
+  const proxy = await createDatabaseProxy(inject('databaseServer'))
+  const db = open({ queryTimeout_ms: 200 }, proxy.reach(database.url))
+  await echo(db, 'before')
+  proxy.freeze()
+  const outcomes = await Promise.allSettled([echo(db, 'a'), echo(db, 'b')])
+  expect(outcomes.map((outcome) => outcome.status === 'rejected' && isUnavailable(outcome.reason))).toEqual([
+    true,
+    true,
+  ])
+  proxy.restore()
+  expect(await values(db, ['after'])).toEqual(['after'])
+  await db.destroy()
+  opened.splice(0)
+  await proxy.close()
+})
+
+test('a transaction is refused, since others would be in it', async () => {
+  const db = open()
+  await expect(db.transaction().execute(async (trx) => sql`SELECT 1`.execute(trx))).rejects.toThrow(
+    'a transaction needs a connection of its own',
+  )
+})
+
+test('destroy waits for what is under way', async () => {
+  const db = connectShared(database.url, { max: 1 })
+  await echo(db, 'warm')
+  const answers = values(db, ['a', 'b', 'c'])
+  await setImmediate()
+  await db.destroy()
+  expect(await answers).toEqual(['a', 'b', 'c'])
+})
+
+test('byShape makes one query for each shape', () => {
+  const build = vi.fn((shape: { direction: string }) => shape.direction)
+  const queries = byShape(build)
+  expect(['ASC', 'DESC', 'ASC'].map((direction) => queries({ direction }))).toEqual(['ASC', 'DESC', 'ASC'])
+  expect(build).toHaveBeenCalledTimes(2)
+})

@@ -1,0 +1,115 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Figure } from '../../../bench/figures.ts'
+import { figuresTable, pictures, racesTable, writeParts } from '../../../bench/report.ts'
+import type { Sample } from '../../../bench/sample.ts'
+import { spreadOf } from '../../../bench/statistics.ts'
+
+const FIGURES: Figure[] = [
+  {
+    name: 'get module',
+    against: 'express',
+    measured: spreadOf([5, 6.5, 7]),
+    bound: { atLeast: 6 },
+    cpu: spreadOf([4]),
+  },
+  { name: 'get module', against: 'bare', measured: spreadOf([1.2]), bound: { atLeast: 1.3 } },
+  { name: 'latency', against: 'bare', measured: spreadOf([1.25]), bound: { atMost: 1.25 } },
+  { name: 'memory', against: '', measured: spreadOf([230]), bound: { atMost: 200, unit: ' MB' } },
+]
+
+/** The cells of the rows below the head. */
+const cellsOf = (table: string) =>
+  table
+    .split('\n')
+    .filter((line) => line.startsWith('|'))
+    .slice(2)
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split('|')
+        .map((cell) => cell.trim()),
+    )
+
+describe('the table of figures', () => {
+  it('has the bound beside what was measured, and marks what is below', () => {
+    expect(cellsOf(figuresTable(FIGURES))).toEqual([
+      ['get module', 'express', '6.50 (5.00–7.00)', '≥ 6×', 'ok', '4.00'],
+      ['get module', 'bare', '1.20', '≥ 1.3×', 'below', ''],
+      ['latency', 'bare', '1.25', '≤ 1.25×', 'ok', ''],
+      ['memory', '', '230', '≤ 200 MB', 'below', ''],
+    ])
+  })
+
+  it('does not judge what could not be measured', () => {
+    const [latency] = cellsOf(figuresTable([{ ...(FIGURES[2] as Figure), measured: spreadOf([Number.NaN]) }]))
+    expect(latency?.slice(2)).toEqual(['–', '≤ 1.25×', 'not known', ''])
+  })
+
+  it('is as wide in each line, so that it reads as it is', () => {
+    expect(
+      new Set(
+        figuresTable(FIGURES)
+          .split('\n')
+          .map((line) => line.length),
+      ).size,
+    ).toBe(1)
+  })
+
+  it('names who did not race', () => {
+    expect(figuresTable(FIGURES, ['pgbench', 'bare'])).toMatch(/\n\nDid not race: pgbench, bare\.$/)
+    expect(figuresTable(FIGURES)).not.toContain('Did not race')
+  })
+})
+
+it('tells of each race what everyone came to', () => {
+  const sample: Sample = { perSecond: 5000, p50_ms: 5, p99_ms: 20, service_s: 0.12, database_s: 0.05, peak_MB: 180 }
+  const insert = { ...sample, service_s: Number.NaN, peak_MB: Number.NaN }
+  const races = new Map([['record', { flowtrail: [sample, { ...sample, perSecond: 7000 }], pgbench: [insert] }]])
+  expect(cellsOf(racesTable(races))).toEqual([
+    ['record', 'flowtrail', '6,000 (5,000–7,000)', '5.00', '20.0', '0.120', '0.050', '180'],
+    ['', 'pgbench', '5,000', '5.00', '20.0', '–', '0.050', '–'],
+  ])
+})
+
+it('shows the plots where the document finds them', () => {
+  expect(pictures({ curve: { title: 'A curve' }, growth: { title: 'Growth' } })).toBe(
+    '![A curve](performance/curve.svg)\n\n![Growth](performance/growth.svg)',
+  )
+})
+
+describe('the document', () => {
+  const BEFORE =
+    '# Title\n\n<!-- one -->\n\nold\n\n<!-- /one -->\n\nbetween\n\n<!-- two -->\n\nkept\n\n<!-- /two -->\n\nend\n'
+  let directory: string
+  let file: string
+
+  beforeAll(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-report-'))
+    file = path.join(directory, 'document.md')
+  })
+  afterAll(() => rm(directory, { recursive: true }))
+
+  it('gets the part between its marks and keeps the rest', async () => {
+    await writeFile(file, BEFORE)
+    await writeParts(file, { one: 'new' })
+    const once = await readFile(file, 'utf8')
+    expect(once).toBe(BEFORE.replace('old', 'new'))
+    await writeParts(file, { one: 'new' })
+    expect(await readFile(file, 'utf8')).toBe(once)
+  })
+
+  it('stays as it is when a mark is missing, and the error names it', async () => {
+    await writeFile(file, BEFORE)
+    await expect(writeParts(file, { one: 'new', three: 'more' })).rejects.toThrow('lacks the marks of three')
+    expect(await readFile(file, 'utf8')).toBe(BEFORE)
+  })
+
+  it('has the marks of all that the bench writes', async () => {
+    const document = await readFile(new URL('../../../docs/performance.md', import.meta.url), 'utf8')
+    const marks = ['figures', 'races', 'race-plots', 'growth', 'growth-plots', 'fairness', 'bytes']
+    for (const mark of marks) expect(document).toMatch(new RegExp(`<!-- ${mark} -->\\n[^]*<!-- /${mark} -->`))
+  })
+})

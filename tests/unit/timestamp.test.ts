@@ -1,0 +1,115 @@
+import { expect, test } from 'vitest'
+import { parseTimestamp } from '../../src/domain/timestamp.ts'
+
+test.each([
+  ['2026-03-01T09:30:00Z', '2026-03-01T09:30:00.000Z'],
+  ['2026-03-01t09:30:00z', '2026-03-01T09:30:00.000Z'],
+  ['2026-03-01T09:30:00.5Z', '2026-03-01T09:30:00.500Z'],
+  ['2026-03-01T09:30:00.05Z', '2026-03-01T09:30:00.050Z'],
+  ['2026-03-01T09:30:00.9999Z', '2026-03-01T09:30:00.999Z'],
+  [`2026-12-31T23:59:59.${'9'.repeat(5000)}Z`, '2026-12-31T23:59:59.999Z'],
+  ['2026-03-01T10:30:00+01:00', '2026-03-01T09:30:00.000Z'],
+  ['2026-03-01T04:00:00-05:30', '2026-03-01T09:30:00.000Z'],
+  ['2026-03-01T00:00:00-00:00', '2026-03-01T00:00:00.000Z'],
+  ['2026-03-01T00:00:00+23:59', '2026-02-28T00:01:00.000Z'],
+  ['2026-02-28T23:00:00-23:59', '2026-03-01T22:59:00.000Z'],
+  ['2024-02-29T00:00:00Z', '2024-02-29T00:00:00.000Z'],
+  ['2000-02-29T00:00:00Z', '2000-02-29T00:00:00.000Z'],
+  ['1969-12-31T23:59:59.9999Z', '1969-12-31T23:59:59.999Z'],
+  ['0001-01-01T00:00:00Z', '0001-01-01T00:00:00.000Z'],
+  ['0001-01-01T01:00:00+01:00', '0001-01-01T00:00:00.000Z'],
+  ['0099-12-31T00:00:00Z', '0099-12-31T00:00:00.000Z'],
+  ['9999-12-31T23:59:59.9999Z', '9999-12-31T23:59:59.999Z'],
+  ['9999-12-31T22:59:59-01:00', '9999-12-31T23:59:59.000Z'],
+])('%s is an instant', (text, iso) => {
+  expect(parseTimestamp(text)).toEqual({ ok: true, iso })
+})
+
+test('the wire form is taken as it is for each day there is, and for no other', () => {
+  const numbers = (count: number) => Array.from({ length: count }, (_, i) => String(i).padStart(2, '0'))
+  for (const year of ['0000', '0001', '1900', '2000', '2023', '2024', '9999']) {
+    for (const month of numbers(14)) {
+      for (const day of numbers(33)) {
+        const text = `${year}-${month}-${day}T23:59:59.999Z`
+        const date = new Date(text)
+        const exists = year !== '0000' && !Number.isNaN(date.getTime()) && date.toISOString() === text
+        expect(parseTimestamp(text), text).toEqual(
+          exists ? { ok: true, iso: text } : { ok: false, problem: expect.any(String) },
+        )
+      }
+    }
+  }
+})
+
+/** What is no instant, why, and the instant that may have been meant. */
+const NO_INSTANT = [
+  ['0000-12-31T00:00:00Z', 'the year must be 0001 to 9999', '0001-12-31T00:00:00.000Z'],
+  ['2026-00-10T00:00:00Z', 'the month must be 01 to 12', '2026-01-10T00:00:00.000Z'],
+  ['2026-13-10T00:00:00Z', 'the month must be 01 to 12', '2026-12-10T00:00:00.000Z'],
+  ['2026-02-30T10:20:30Z', 'that month has the days 01 to 28', '2026-02-28T10:20:30.000Z'],
+  ['2024-02-30T10:20:30Z', 'that month has the days 01 to 29', '2024-02-29T10:20:30.000Z'],
+  ['2100-02-29T00:00:00Z', 'that month has the days 01 to 28', '2100-02-28T00:00:00.000Z'],
+  ['2026-04-31T00:00:00Z', 'that month has the days 01 to 30', '2026-04-30T00:00:00.000Z'],
+  ['2026-04-00T00:00:00Z', 'that month has the days 01 to 30', '2026-04-01T00:00:00.000Z'],
+  ['2026-04-99T99:99:99Z', 'that month has the days 01 to 30', '2026-05-01T00:00:00.000Z'],
+  ['2026-02-30T01:00:00+02:00', 'that month has the days 01 to 28', '2026-02-27T23:00:00.000Z'],
+  ['2026-03-01T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '2026-03-02T00:00:00.000Z'],
+  ['9999-12-31T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '9999-12-31T23:59:59.999Z'],
+  ['2026-03-01T10:60:00Z', 'the minute must be 00 to 59', '2026-03-01T10:59:00.000Z'],
+  ['2016-12-31T23:59:60Z', 'the second must be 00 to 59 (leap seconds are not accepted)', '2016-12-31T23:59:59.000Z'],
+  [
+    '2017-01-01T00:59:60.5+01:00',
+    'the second must be 00 to 59 (leap seconds are not accepted)',
+    '2016-12-31T23:59:59.500Z',
+  ],
+  ['2026-03-01T10:00:00+24:00', 'the offset must be -23:59 to +23:59', '2026-02-28T11:00:00.000Z'],
+  ['2026-03-01T10:00:00-01:60', 'the offset must be -23:59 to +23:59', '2026-03-01T11:59:00.000Z'],
+  ['0001-01-01T00:00:00+00:01', 'in UTC the year must be 0001 to 9999', '0001-01-01T00:00:00.000Z'],
+  ['9999-12-31T23:59:59-00:01', 'in UTC the year must be 0001 to 9999', '9999-12-31T23:59:59.999Z'],
+]
+
+/** What has not even the form, the hint, and the text as it may have been meant. */
+const NO_FORM = [
+  ['2026-03-01', ' (a time is needed too)', '2026-03-01T00:00:00Z'],
+  ['2026-03-01T09:30:00 01:00', ' (in a URL write the + of an offset as %2B)', '2026-03-01T09:30:00+01:00'],
+  ['2026-03-01 09:30:00Z', ' (date and time are joined by T)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01 09:30:00', ' (date and time are joined by T; an offset or Z is needed)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30:00', ' (an offset or Z is needed)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30Z', ' (seconds are needed)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30', ' (an offset or Z is needed; seconds are needed)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30:00+0100', ' (the offset needs a colon)', '2026-03-01T09:30:00+01:00'],
+  ...[
+    '',
+    ' ',
+    '1772357472',
+    'yesterday',
+    'infinity',
+    '2026-3-1T9:30:00Z',
+    '+002026-03-01T09:30:00Z',
+    '2026-060T00:00:00Z',
+  ]
+    .concat(
+      '2026-W09-7T00:00:00Z',
+      '20260301T093000Z',
+      ' 2026-03-01T09:30:00Z',
+      '2026-03-01T09:30:00Z ',
+      '2026-03-01T09:30:00Z\n',
+    )
+    .concat('2026-03-01T09:30:00,5Z', '2026-03-01T09:30:00.Z', '2026-03-01T09:30:00+01', '2026-03-01T09:30:00−01:00')
+    .concat('٢٠٢٦-03-01T09:30:00Z', '2026-03-01T09:30:00Z\0', '2026-02-30', '9'.repeat(100_000), ' '.repeat(100_000))
+    .map((text) => [text, '', '2026-03-01T09:30:00.000Z']),
+]
+
+test.each([
+  ...NO_INSTANT.map(([text = '', why, mended]) => [text, `${why}; write for example ${mended}`]),
+  ...NO_FORM.map(([text = '', hint, mended]) => [
+    text,
+    `must be an RFC 3339 date-time with an offset or Z${hint}; write for example ${mended}`,
+  ]),
+])('%o is refused', (text, problem) => {
+  expect(parseTimestamp(text)).toEqual({ ok: false, problem })
+})
+
+test.each([...NO_INSTANT, ...NO_FORM])('what is shown in place of %o is right', (_text, _why, mended = '') => {
+  expect(parseTimestamp(mended).ok).toBe(true)
+})
