@@ -5,10 +5,10 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-growth format generate clean
+.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 # Installs what a lock file says whenever it has changed since the last time.
 node_modules/.installed: package.json package-lock.json
@@ -65,6 +65,13 @@ bench: node_modules/.installed bench/node_modules/.installed ## Race the service
 
 bench-quick: node_modules/.installed bench/node_modules/.installed ## The same table in shorter rounds; three minutes
 	@$(RUN) bench -- --quick
+
+bench-ablation: node_modules/.installed bench/node_modules/.installed ## Measure what each optimisation gains on its own load; ten minutes
+	@$(RUN) bench -- --ablation $(if $(ONLY),--only $(ONLY))
+
+bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every contestant, compare all responses, race for a second each
+	@$(RUN) bench -- --smoke
+	@$(RUN) bench -- --smoke --ablation
 
 bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure what each operation costs on more and more data, up to a million events; half an hour
 	@$(RUN) bench -- --growth

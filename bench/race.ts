@@ -143,19 +143,21 @@ async function startPeers(url: string, cleanup: AsyncDisposableStack): Promise<R
 
 export type Results = Partial<Record<Contestant, Sample[]>>
 
-/** Long enough for V8 to have compiled what a task needs. */
-const WARM_UP_s = 2
+export interface Timing {
+  rounds: number
+  duration_s: number
+  warmUp_s: number
+}
 
-/** Runs a race: everyone once to warm up, then in turn. */
+/** Runs a race: everyone once to warm up, then in alternation. */
 export async function runRace(
   field: Field,
   race: Race,
   contestants: readonly Contestant[],
-  rounds: number,
-  duration_s: number,
+  { rounds, duration_s, warmUp_s }: Timing,
 ): Promise<Results> {
   const run = (seconds: number) => (name: Contestant) => field.run(race, name, seconds)
   await field.settle()
-  await alternate(contestants, 1, run(Math.min(WARM_UP_s, duration_s * 2)))
+  await alternate(contestants, 1, run(warmUp_s))
   return alternate(contestants, rounds, run(duration_s))
 }

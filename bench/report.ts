@@ -1,4 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises'
+import type { Ablation } from './ablation/run.ts'
 import { type Figure, isReached } from './figures.ts'
 import { type Growth, growthOf } from './growth.ts'
 import type { Results } from './race.ts'
@@ -56,6 +57,29 @@ export function growthTable({ cases, samples }: Growth): string {
     }),
   ])
   return table(['task', `${first?.name}, ms`, ...others.map(({ name, against }) => `${name} / ${against}`)], rows)
+}
+
+/** Each optimisation on its own load: with all on against with this one off, medians of the rounds. */
+export function ablationTable(ablations: readonly Ablation[]): string {
+  const rows = ablations.map(({ optimization, samples: { on, off } }) => {
+    const ratio = (of: (sample: Sample) => number) =>
+      spreadOf(on.map((sample, round) => of(sample) / of(off[round] as Sample)))
+    const both = (of: (sample: Sample) => number) =>
+      [on, off].map((samples) => figure(median(samples.map(of)))).join(' / ')
+    const { task, connections } = optimization.load
+    return [
+      optimization.name,
+      `${task}, ${connections}`,
+      withSpread(ratio(({ perSecond }) => perSecond)),
+      both(({ perSecond }) => perSecond),
+      both(({ p99_ms }) => p99_ms),
+      both(costOf),
+    ]
+  })
+  return table(
+    ['optimisation', 'load, connections', 'gain', 'requests/s on / off', 'p99 ms on / off', 'CPU ms on / off'],
+    rows,
+  )
 }
 
 export function bytesTable({ bytes }: Growth): string {

@@ -6,15 +6,25 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { cpus, totalmem } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
+import { measureAblations } from './ablation/run.ts'
 import { BenchServer } from './data.ts'
-import { figuresOf, type Lone, loneFigures } from './figures.ts'
+import { figuresOf, type Standalone, standaloneFigures } from './figures.ts'
 import { type Growth, measureGrowth } from './growth.ts'
 import { type Chart, drawChart } from './plot.ts'
 import { CONNECTIONS, CURVES, type Field, openField, RACES, type Results, runRace } from './race.ts'
-import { bytesTable, fairnessTable, figuresTable, growthTable, pictures, racesTable, writeParts } from './report.ts'
+import {
+  ablationTable,
+  bytesTable,
+  fairnessTable,
+  figuresTable,
+  growthTable,
+  pictures,
+  racesTable,
+  writeParts,
+} from './report.ts'
 import { costOf, createSampler, type Sampler } from './sample.ts'
 import { demoSet } from './seed.ts'
-import { firstAnswer, prepareEmbedded } from './start.ts'
+import { measureStarts } from './start.ts'
 import { median } from './statistics.ts'
 import { raceImport } from './transfer.ts'
 
@@ -25,18 +35,25 @@ const PLOTS = path.join(import.meta.dirname, '../docs/performance')
 const { values: options } = parseArgs({
   options: {
     quick: { type: 'boolean', default: false },
+    smoke: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
+    ablation: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
+    only: { type: 'string' },
     rounds: { type: 'string' },
     seconds: { type: 'string' },
-    entries: { type: 'string', default: '10000' },
+    entries: { type: 'string' },
     events: { type: 'string', default: '1000000' },
   },
 })
-const rounds = Number(options.rounds ?? (options.quick ? 3 : 5))
-const duration_s = Number(options.seconds ?? (options.quick ? 1 : 4))
+const { quick, smoke } = options
+const rounds = Number(options.rounds ?? (smoke ? 1 : quick ? 3 : 5))
+const duration_s = Number(options.seconds ?? (smoke || quick ? 1 : 4))
+const entries = Number(options.entries ?? (smoke ? 1_000 : 10_000))
+/** Long enough for V8 to have compiled what a task needs; a smoke run measures nothing. */
+const warmUp_s = smoke ? 1 : 2
 
-const begin_ms = performance.now()
+const start_ms = performance.now()
 const server = await BenchServer.open()
 try {
   const { sample, generator } = await createSampler(server.postmaster)
@@ -49,11 +66,13 @@ try {
     rounds,
     duration_s,
   }
-  const { stored, parts, charts } = options.growth ? await growth(sample) : await race(sample)
-  const minutes = ((performance.now() - begin_ms) / 60_000).toFixed(1)
+  const measure = options.growth ? growth : options.ablation ? ablation : race
+  const { stored, parts, charts } = await measure(sample)
+  const minutes = ((performance.now() - start_ms) / 60_000).toFixed(1)
   const heading = `Measured on ${about.date.slice(0, 10)} with ${about.machine}, Node ${about.node}, PostgreSQL ${about.postgres}
 and ${generator}, in ${rounds} rounds of ${duration_s} s for each figure, in ${minutes} minutes.`
-  parts[options.growth ? 'growth' : 'figures'] = `${heading}\n\n${parts[options.growth ? 'growth' : 'figures']}`
+  const [first = ''] = Object.keys(parts)
+  parts[first] = `${heading}\n\n${parts[first]}`
   process.stdout.write(
     Object.values(parts)
       .map((part) => `\n${part}\n`)
@@ -65,10 +84,10 @@ and ${generator}, in ${rounds} rounds of ${duration_s} s for each figure, in ${m
   await writeFile(file, JSON.stringify({ ...about, ...stored }, undefined, 1))
   process.stdout.write(`\nstored in ${path.relative(process.cwd(), file)}\n`)
   if (options.write) {
-    const plots = options.growth ? 'growth-plots' : 'race-plots'
-    // A quick run has none, and leaves those of the last full one.
-    const shown = Object.keys(charts).length > 0 ? { [plots]: pictures(charts) } : {}
-    await writeParts(DOCUMENT, { ...parts, ...shown })
+    // A run without plots leaves those of an earlier one.
+    const plots =
+      Object.keys(charts).length > 0 ? { [`${options.growth ? 'growth' : 'race'}-plots`]: pictures(charts) } : {}
+    await writeParts(DOCUMENT, { ...parts, ...plots })
     await mkdir(PLOTS, { recursive: true })
     for (const [name, chart] of Object.entries(charts))
       await writeFile(path.join(PLOTS, `${name}.svg`), drawChart(chart))
@@ -88,22 +107,22 @@ interface Outcome {
 }
 
 async function race(sample: Sampler): Promise<Outcome> {
-  const dataSet = demoSet(Number(options.entries))
-  const { url, drop } = await server.copy(dataSet)
+  const { url, drop } = await server.copy(demoSet(entries))
   await using cleanup = new AsyncDisposableStack()
   cleanup.defer(drop)
   const field = await openField({ url, postmaster: server.postmaster }, sample, cleanup)
   const results = new Map<string, Results>()
   for (const one of RACES) {
-    results.set(one.name, await runRace(field, one, await field.contestants(one), rounds, duration_s))
+    const timing = { rounds, duration_s, warmUp_s }
+    results.set(one.name, await runRace(field, one, await field.contestants(one), timing))
     process.stderr.write(`raced: ${one.name}\n`)
   }
-  const figures = [...figuresOf(results), ...loneFigures(results, await measureAlone(url, field))]
-  const charts = options.quick ? {} : await curves(field)
+  const figures = [...figuresOf(results), ...standaloneFigures(results, await measureStandalone(url, field))]
+  const charts = quick || smoke ? {} : await curves(field)
   const absences = Object.fromEntries(field.absences)
   for (const [name, reason] of field.absences) process.stderr.write(`${name} did not race: it ${reason}\n`)
-  // A program that this machine lacks is no fault.
-  if (Object.keys(absences).some((name) => name !== 'pgbench')) process.exitCode = 1
+  // A smoke run is to show that everything starts; else a program that this machine lacks is no error.
+  if (Object.keys(absences).some((name) => smoke || name !== 'pgbench')) process.exitCode = 1
   return {
     stored: { figures, races: Object.fromEntries(results), charts, absences },
     parts: { figures: figuresTable(figures, Object.keys(absences)), races: racesTable(results) },
@@ -111,21 +130,20 @@ async function race(sample: Sampler): Promise<Outcome> {
   }
 }
 
-async function measureAlone(url: string, { key }: Field): Promise<Lone> {
-  const warm = await prepareEmbedded()
-  return {
-    starts: {
-      embedded: await repeat(() => firstAnswer(warm)),
-      beside: await repeat(() => firstAnswer({ settings: { DATABASE_URL: url }, key })),
-    },
-    imports: await raceImport(server, demoSet(Number(options.entries)), Math.ceil(rounds / 2)),
-  }
+async function ablation(sample: Sampler): Promise<Outcome> {
+  const { url, drop } = await server.copy(demoSet(entries))
+  await using cleanup = new AsyncDisposableStack()
+  cleanup.defer(drop)
+  const only = options.only?.split(',')
+  const ablations = await measureAblations({ url, rounds, duration_s, warmUp_s, only }, sample)
+  return { stored: { ablations }, parts: { ablation: ablationTable(ablations) }, charts: {} }
 }
 
-async function repeat<T>(work: () => Promise<T>): Promise<T[]> {
-  const results: T[] = []
-  for (let round = 0; round < rounds; round += 1) results.push(await work())
-  return results
+async function measureStandalone(url: string, { key }: Field): Promise<Standalone> {
+  return {
+    starts: await measureStarts(url, key, rounds),
+    imports: await raceImport(server, demoSet(entries), Math.ceil(rounds / 2)),
+  }
 }
 
 async function curves(field: Field): Promise<Record<string, Chart>> {
@@ -134,7 +152,11 @@ async function curves(field: Field): Promise<Record<string, Chart>> {
     const lines = new Map<string, [number, number][]>()
     const contestants = await field.contestants(one)
     for (const connections of CONNECTIONS) {
-      const results = await runRace(field, { ...one, connections }, contestants, 3, Math.min(2, duration_s))
+      const results = await runRace(field, { ...one, connections }, contestants, {
+        rounds: 3,
+        duration_s: Math.min(2, duration_s),
+        warmUp_s,
+      })
       for (const [contestant, samples] of Object.entries(results)) {
         const points = lines.get(contestant) ?? []
         lines.set(contestant, [...points, [connections, median(samples.map(({ perSecond }) => perSecond))]])

@@ -1,41 +1,39 @@
 import path from 'node:path'
 import { DEMO } from '../src/demo/project.ts'
-import { runFlowtrail } from '../tests/support/service.ts'
-import { CACHE } from './data.ts'
-import { startFlowtrail } from './systems.ts'
+import { alternate } from './sample.ts'
+import { type System, startFlowtrail, startPeer } from './systems.ts'
 import { currentMemory } from './usage.ts'
 
 export interface Start {
-  /** From the command to the first answer. */
+  /** From the command to the first response. */
   seconds: number
-  /** What the process holds then. */
+  /** Resident memory of the process then. */
   memory_MB: number
 }
 
-/** What to start the service with, and a key of the demo project. */
-export interface Beginning {
-  settings: Record<string, string>
-  key: string
-}
+/** The starts of each, by round. */
+export type Starts = Record<'flowtrail' | 'fastify-pg', Start[]>
 
-/** Starts the service, asks it once, and stops it again. */
-export async function firstAnswer({ settings, key }: Beginning): Promise<Start> {
-  const begin_ms = performance.now()
-  const { address, pid, stop } = await startFlowtrail(settings)
+const BASELINE = path.join(import.meta.dirname, 'peers/fastify-pg.ts')
+
+/** Starts Flowtrail and the baseline in alternation, each on a database that is running and migrated. */
+export const measureStarts = (databaseUrl: string, key: string, rounds: number): Promise<Starts> =>
+  alternate(['flowtrail', 'fastify-pg'], rounds, (name) =>
+    name === 'flowtrail'
+      ? firstResponse(() => startFlowtrail({ DATABASE_URL: databaseUrl }), `/projects/${DEMO.projectId}/modules`, key)
+      : firstResponse(() => startPeer(BASELINE, databaseUrl), '/', key),
+  )
+
+/** Starts a system, sends it one request, and stops it again. */
+async function firstResponse(start: () => Promise<System>, requestPath: string, key: string): Promise<Start> {
+  const start_ms = performance.now()
+  const { address, pid, stop } = await start()
   try {
-    const response = await fetch(`${address}/projects/${DEMO.projectId}/modules`, { headers: { 'x-api-key': key } })
-    if (!response.ok) throw new Error(`the first answer is ${response.status}: ${await response.text()}`)
+    const response = await fetch(address + requestPath, { headers: { 'x-api-key': key } })
+    if (!response.ok) throw new Error(`the first response is ${response.status}: ${await response.text()}`)
     await response.arrayBuffer()
-    return { seconds: (performance.now() - begin_ms) / 1000, memory_MB: await currentMemory(pid) }
+    return { seconds: (performance.now() - start_ms) / 1000, memory_MB: await currentMemory(pid) }
   } finally {
     await stop()
   }
-}
-
-/** An embedded database that was used before and is down, so that PostgreSQL starts with the service. */
-export async function prepareEmbedded(): Promise<Beginning> {
-  const settings = { DATA_DIR: path.join(CACHE, 'start') }
-  const { exit, stdout, stderr } = runFlowtrail(['demo'], settings)
-  if ((await exit) !== 0) throw new Error(`flowtrail demo: ${stderr()}`)
-  return { settings, key: stdout().trim() }
 }

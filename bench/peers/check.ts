@@ -161,6 +161,9 @@ export interface Verdict {
   differences: string[]
 }
 
+/** Compares two processes of Flowtrail: the whole contract. */
+export const checkFlowtrail = (pair: Omit<Pair, 'name'>): Promise<Verdict> => checkPeer({ ...pair, name: 'express' })
+
 export async function checkPeer(pair: Pair): Promise<Verdict> {
   const comparison = new Comparison(pair)
   if ('recordNew' in PEERS[pair.name].tasks) {

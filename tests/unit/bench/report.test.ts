@@ -109,7 +109,7 @@ describe('the document', () => {
 
   it('has the marks of all that the bench writes', async () => {
     const document = await readFile(new URL('../../../docs/performance.md', import.meta.url), 'utf8')
-    const marks = ['figures', 'races', 'race-plots', 'growth', 'growth-plots', 'fairness', 'bytes']
+    const marks = ['figures', 'races', 'ablation', 'race-plots', 'growth', 'growth-plots', 'fairness', 'bytes']
     for (const mark of marks) expect(document).toMatch(new RegExp(`<!-- ${mark} -->\\n[^]*<!-- /${mark} -->`))
   })
 })
