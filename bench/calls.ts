@@ -16,11 +16,11 @@ export interface Choice {
   projects: readonly string[]
   /** How many; all together, spread over the projects. */
   count: number
-  /** Only contacts whose identifier begins so. */
+  /** Only contacts whose identifier starts with this. */
   valuePrefix?: string
 }
 
-/** Chooses visits as if by lot, the same ones each time. */
+/** Chooses visits in a pseudo-random order that is the same in each run. */
 export async function chooseVisits(url: string, { projects, count, valuePrefix = '' }: Choice): Promise<Visit[]> {
   const visits = await rowsOf<Visit>(
     url,
@@ -35,7 +35,7 @@ export async function chooseVisits(url: string, { projects, count, valuePrefix =
   return visits
 }
 
-/** What is asked for; the last two are both recordCustomEvent. */
+/** What is requested; the last two are both recordCustomEvent. */
 export type Task = Exclude<keyof operations, 'recordCustomEvent'> | 'recordKnown' | 'recordNew'
 
 const event = ({ module_id, created_at }: Visit, value: string): string =>
@@ -47,7 +47,7 @@ const event = ({ module_id, created_at }: Visit, value: string): string =>
     identifiers: [{ key: 'email', value }],
   })
 
-/** How each task is asked of Flowtrail, below the project's path. */
+/** The request of each task to Flowtrail, below the project's path. */
 const FORMS: Record<Task, (visit: Visit, limit: number) => Omit<Call, 'headers'>> = {
   listModules: () => ({ method: 'GET', path: '/modules' }),
   getModule: ({ module_id }) => ({ method: 'GET', path: `/modules/${module_id}` }),

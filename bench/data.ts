@@ -10,11 +10,11 @@ import { postmasterOf } from './usage.ts'
 /** What is kept between runs: the embedded cluster with the data sets, and files made of them. Ignored by git. */
 export const CACHE = path.join(import.meta.dirname, '.cache')
 
-/** All our databases begin with it; what else is on the server we leave alone. */
+/** Prefix of the bench's databases; others on the server are left alone. */
 const PREFIX = 'flowtrail_bench_'
 const MIGRATIONS = path.join(import.meta.dirname, '../db/migrations')
 
-/** Else it falls into the rounds of whoever happens to have the turn. The original is vacuumed. */
+/** Autovacuum would slow some rounds and not others. The original is vacuumed. */
 const WITHOUT_AUTOVACUUM = `
   DO $$
   DECLARE name regclass;
@@ -37,7 +37,7 @@ interface ServerFacts {
   postmaster: number | undefined
 }
 
-/** A PostgreSQL server with room for data sets: the one of DATABASE_URL, or an embedded one of our own. */
+/** A PostgreSQL server with room for data sets: the one of DATABASE_URL, or an embedded one. */
 export class BenchServer {
   readonly postmaster: number | undefined
   readonly version: string
@@ -171,7 +171,7 @@ async function describe(url: string): Promise<ServerFacts> {
   }
 }
 
-/** Data sets are made anew when the migrations change. */
+/** Data sets are rebuilt when the migrations change. */
 async function schemaName(): Promise<string> {
   const hash = createHash('sha256')
   for (const file of (await readdir(MIGRATIONS)).sort()) hash.update(await readFile(path.join(MIGRATIONS, file)))

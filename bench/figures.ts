@@ -3,7 +3,7 @@ import { costOf, type Sample } from './sample.ts'
 import type { Starts } from './start.ts'
 import { type Spread, spreadOf } from './statistics.ts'
 
-/** A figure that the project means to reach. */
+/** A measured figure with its target. */
 export interface Figure {
   name: string
   against: string
@@ -15,7 +15,7 @@ export interface Figure {
 
 export type Bound = { atLeast: number } | { atMost: number; unit?: string }
 
-/** Whether the measured median keeps the bound. */
+/** Whether the measured median is within the bound. */
 export const isReached = ({ measured, bound }: Figure): boolean =>
   'atLeast' in bound ? measured.median >= bound.atLeast : measured.median <= bound.atMost
 
@@ -64,7 +64,7 @@ const RATIOS: readonly RatioOf[] = [
   },
 ]
 
-/** The figures that the races tell; none of a contestant that did not start. */
+/** The figures of the races, without those of contestants that did not start. */
 export function figuresOf(results: ReadonlyMap<string, Results>): Figure[] {
   return RATIOS.flatMap(({ race, against, name = race, ratio, bound }) => {
     const ours = results.get(race)?.flowtrail ?? []

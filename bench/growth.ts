@@ -21,7 +21,7 @@ interface Case {
   /** The name of the case that it is compared with; the first of all is compared with none. */
   against?: string
   sizes: readonly [ProjectsOfSize, ...ProjectsOfSize[]]
-  /** How many of the projects of the first size are asked for; all of them when absent. */
+  /** How many projects of the first size receive requests; all of them when absent. */
   busy?: number
 }
 
@@ -104,7 +104,7 @@ export async function measureGrowth(server: BenchServer, sample: Sampler, option
 interface Stage {
   url: string
   system: System
-  /** The ids of the projects that are asked for, by size. */
+  /** The ids of the projects that receive requests, by size. */
   projects: string[][]
   /** The task in the projects of the first size, or of another. */
   calls: (task: Task, size?: number) => Call[]

@@ -1,4 +1,4 @@
--- Sends the requests of a file, one after another and round again, and says what came of it as JSON.
+-- Sends the requests of a file in a loop and prints the results as JSON.
 -- wrk … -s load.lua URL -- FILE NUMBER: the file holds raw requests with a NUL after each. Sixteen letters N in one
 -- stand for a number that is another each time, counted from NUMBER.
 local PLACE = ('N'):rep(16)

@@ -11,7 +11,7 @@ const TIMEOUT_s = 10
 /** Stands in a path or body for a number of 16 digits that is another in each request. */
 export const UNIQUE = 'N'.repeat(16)
 
-/** A request as it is sent again and again. */
+/** A request that is sent repeatedly. */
 export interface Call {
   method: 'GET' | 'POST'
   path: string
@@ -19,8 +19,8 @@ export interface Call {
   body?: string
 }
 
-/** What came of a load. */
-export interface Answered {
+/** The result of a load. */
+export interface LoadResult {
   requests: number
   perSecond: number
   p50_ms: number
@@ -32,12 +32,12 @@ interface Counts {
   duration_us: number
   p50_us: number
   p99_us: number
-  /** Answers of another class than 2xx, and requests without an answer. */
+  /** Responses of another class than 2xx, and requests without a response. */
   refused: number
   broken: number
 }
 
-/** A program that sends the calls in turn over this many connections, each waiting for its answer before the next. */
+/** A program that sends the calls in turn over this many connections, each waiting for the response before the next. */
 interface Generator {
   name: string
   send: (address: string, calls: readonly Call[], connections: number, duration_s: number) => Promise<Counts>
@@ -53,14 +53,14 @@ export async function findGenerator(): Promise<Generator> {
   return missing ? autocannon : wrk
 }
 
-/** @throws Error when an answer was no success, since such a figure tells nothing */
+/** @throws Error when a response was not a success, since the figure would be meaningless */
 export async function load(
   generator: Generator,
   address: string,
   calls: readonly Call[],
   connections: number,
   duration_s: number,
-): Promise<Answered> {
+): Promise<LoadResult> {
   const counts = await generator.send(address, calls, connections, duration_s)
   if (counts.requests === 0 || counts.refused + counts.broken > 0) {
     const { requests, refused, broken } = counts
@@ -133,7 +133,7 @@ const autocannon: Generator = {
         }),
       }),
     }))
-    // Each connection goes through all of them, and begins elsewhere, so that not all ask for the same at once.
+    // Each connection cycles through all of them from a different start, so that not all request the same at once.
     let clients = 0
     const setupClient = (client: { setRequests: (all: typeof requests) => void }) => {
       const from = Math.floor((clients * requests.length) / connections)

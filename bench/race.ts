@@ -26,7 +26,7 @@ const RECORD = { name: 'record, contact known', task: 'recordKnown', connections
 
 export const RACES: readonly Race[] = [
   { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
-  // Beyond the figures to reach: the demo has few modules, so that several are often asked for at once.
+  // Without a target: the demo has few modules, so that several requests often ask for the same one at once.
   { name: 'get entry, each another', task: 'getEntry', connections: 32, against: ['express'] },
   { name: 'list 100 events', task: 'listEntryEvents', connections: 32, against: ['express'], longEntries: true },
   { name: 'list 100 page-view records', task: 'listEntryPageViews', connections: 32, against: ['express'] },
@@ -46,21 +46,21 @@ const PAGE = 100
 /** More of them commit no more, and each is a connection of which a server has a hundred. */
 const PGBENCH_CLIENTS = 32
 const VISITS = 2_000
-/** Of how many visits the answers are compared: with these calls it takes a second. */
+/** For how many visits the responses are compared; it takes about a second. */
 const COMPARED = 5
 
 const NOT_ALLOWED = '42501'
 
-/** All that takes part, running. */
+/** All contestants, running. */
 export interface Field {
   run: (race: Race, contestant: Contestant, duration_s: number) => Promise<Sample>
-  /** Those who may start: this machine has them, and they answer as Flowtrail does now. */
+  /** The contestants that this machine has and that respond as Flowtrail does. */
   contestants: (race: Pick<Race, 'against'>) => Promise<Contestant[]>
-  /** Why somebody did not start. */
+  /** Why a contestant did not start. */
   absences: ReadonlyMap<Contestant, string>
-  /** Writes out what the last race has left to write, so that it does not fall into the next. */
+  /** Runs a checkpoint, so that what the last race wrote does not cost the next one. */
   settle: () => Promise<void>
-  /** A key of the project that all are asked about. */
+  /** A key of the project that all requests are about. */
   key: string
 }
 
@@ -87,16 +87,16 @@ export async function openField(
     const pair = { name, ours: flowtrail.address, theirs: peers[name].address, key, visits: compared }
     const { comparisons, differences } = await checkPeer(pair)
     if (differences.length === 0) return undefined
-    return `differs from Flowtrail in ${differences.length} of ${comparisons} answers:\n${differences.join('\n')}`
+    return `differs from Flowtrail in ${differences.length} of ${comparisons} responses:\n${differences.join('\n')}`
   }
   const absences = new Map<Contestant, string>()
 
   const insert = async (program: string, clients: number, duration_s: number): Promise<Sample> => {
     const options = { databaseUrl: url, projectId: DEMO.projectId, clients, duration_s: Math.ceil(duration_s) }
     const run = () => runPgbench(program, options)
-    const [answered, , database_s] = await withCpuSeconds([undefined, postmaster], run)
-    const { requests, perSecond, p50_ms, p99_ms } = answered
-    // It is itself the client: there is no service.
+    const [load, , database_s] = await withCpuSeconds([undefined, postmaster], run)
+    const { requests, perSecond, p50_ms, p99_ms } = load
+    // pgbench is the client itself: there is no service.
     const none = { service_s: Number.NaN, peak_MB: Number.NaN }
     return { ...none, perSecond, p50_ms, p99_ms, database_s: (database_s * 1000) / requests }
   }
@@ -113,7 +113,7 @@ export async function openField(
       return found
     },
     async settle() {
-      // Another server may not let us; then its own settings decide.
+      // The role may lack the privilege on an operator's server; then its own settings decide.
       await rowsOf(url, 'CHECKPOINT').catch((error) => {
         if (error.code !== NOT_ALLOWED) throw error
       })

@@ -15,20 +15,20 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   return [line(head), rule, ...rows.map(line)].join('\n')
 }
 
-/** The figures to reach, each with what was measured. @param absent who did not race, so that their rows are missing */
+/** The target figures with the measured ones. @param absent contestants that did not race, whose rows are missing */
 export function figuresTable(figures: readonly Figure[], absent: readonly string[] = []): string {
   const rows = figures.map((one) => {
     const { name, against, measured, bound } = one
     const wanted = 'atLeast' in bound ? `≥ ${bound.atLeast}×` : `≤ ${bound.atMost}${bound.unit ?? '×'}`
     const cpu = one.cpu ? figure(one.cpu.median) : ''
-    const verdict = Number.isNaN(measured.median) ? 'not known' : isReached(one) ? 'ok' : 'below'
+    const verdict = Number.isNaN(measured.median) ? 'unknown' : isReached(one) ? 'ok' : 'below'
     return [name, against, withSpread(measured), wanted, verdict, cpu]
   })
-  const whole = table(['figure', 'against', 'measured', 'to reach', '', 'CPU'], rows)
+  const whole = table(['figure', 'against', 'measured', 'target', '', 'CPU'], rows)
   return absent.length > 0 ? `${whole}\n\nDid not race: ${absent.join(', ')}.` : whole
 }
 
-/** What each race came to, for each contestant. */
+/** The results of each race by contestant. */
 export function racesTable(results: ReadonlyMap<string, Results>): string {
   const rows = [...results].flatMap(([race, byContestant]) =>
     Object.entries(byContestant).map(([contestant, samples], i) => {

@@ -1,6 +1,6 @@
 /**
- * Races Flowtrail against its peers and prints what came of it: README.md tells what the options do, and
- * docs/performance.md what is measured.
+ * Races Flowtrail against its peers and prints the results: README.md describes the options, and docs/performance.md
+ * what is measured.
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { cpus, totalmem } from 'node:os'
@@ -97,7 +97,7 @@ and ${generator}, in ${rounds} rounds of ${duration_s} s for each figure, in ${m
   await server.close()
 }
 
-/** What a run leaves behind. */
+/** The results of a run. */
 interface Outcome {
   stored: object
   /** Texts by the name of their place in the document. */

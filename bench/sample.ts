@@ -1,8 +1,8 @@
 import { type Call, findGenerator, load } from './load.ts'
 import type { System } from './systems.ts'
-import { cpuSeconds, forgetPeak, peakMemory } from './usage.ts'
+import { cpuSeconds, peakMemory, resetPeakMemory } from './usage.ts'
 
-/** What one load on one system came to. */
+/** One measurement of one system. */
 export interface Sample {
   perSecond: number
   p50_ms: number
@@ -28,11 +28,11 @@ export type Sampler = (system: System, calls: readonly Call[], options: LoadOpti
 export async function createSampler(postmaster: number | undefined): Promise<{ sample: Sampler; generator: string }> {
   const generator = await findGenerator()
   const sample: Sampler = async ({ pid, address }, calls, { connections, duration_s }) => {
-    await forgetPeak(pid)
-    const [answered, service_s, database_s] = await withCpuSeconds([pid, postmaster], () =>
+    await resetPeakMemory(pid)
+    const [result, service_s, database_s] = await withCpuSeconds([pid, postmaster], () =>
       load(generator, address, calls, connections, duration_s),
     )
-    const { requests, perSecond, p50_ms, p99_ms } = answered
+    const { requests, perSecond, p50_ms, p99_ms } = result
     const each = (seconds: number) => (seconds * 1000) / requests
     return {
       perSecond,
@@ -60,8 +60,7 @@ export async function withCpuSeconds<T>(
 }
 
 /**
- * Runs each of the contestants in turn, this many rounds, each round beginning with another one, so that what the machine
- * does meanwhile falls on all of them.
+ * Runs the contestants in alternation, each round starting with another one, so that noise of the machine affects all alike.
  *
  * @returns the results of each, by round
  */

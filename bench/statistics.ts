@@ -6,7 +6,7 @@ export function median(values: readonly number[]): number {
   return Number.isInteger(middle) ? ((sorted[middle - 1] ?? Number.NaN) + upper) / 2 : upper
 }
 
-/** What a value of each round came to. */
+/** The median and the range of the rounds. */
 export interface Spread {
   median: number
   least: number

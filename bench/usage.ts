@@ -11,7 +11,7 @@ interface Process {
   ended_s: number
 }
 
-/** CPU seconds used so far by a process and all that descend from it, ended children included. */
+/** CPU seconds used so far by a process and all its descendants, ended children included. */
 export async function cpuSeconds(root: number | undefined): Promise<number | undefined> {
   if (root === undefined) return undefined
   const processes = await allProcesses()
@@ -22,7 +22,7 @@ export async function cpuSeconds(root: number | undefined): Promise<number | und
   return total
 }
 
-/** The most memory that a process has held at once, since it began or since `forgetPeak`, in megabytes. */
+/** The most memory that a process has held at once, since its start or the last `resetPeakMemory`, in megabytes. */
 export async function peakMemory(pid: number): Promise<number> {
   return memory(pid, 'VmHWM')
 }
@@ -32,8 +32,8 @@ export async function currentMemory(pid: number): Promise<number> {
   return memory(pid, 'VmRSS')
 }
 
-/** Begins the peak anew. */
-export async function forgetPeak(pid: number): Promise<void> {
+/** Resets the peak that `peakMemory` reads. */
+export async function resetPeakMemory(pid: number): Promise<void> {
   const PEAK = '5'
   await writeFile(`/proc/${pid}/clear_refs`, PEAK)
 }

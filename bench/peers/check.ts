@@ -1,4 +1,4 @@
-// node bench/peers/check.ts PEER OURS THEIRS KEY: whether a peer answers as Flowtrail does on the same data (README.md).
+// node bench/peers/check.ts PEER OURS THEIRS KEY: whether a peer responds as Flowtrail does on the same data (README.md).
 import assert from 'node:assert'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
@@ -24,15 +24,15 @@ export interface Pair {
 
 type Request = Omit<Call, 'method'> & { method: string }
 
-interface Answer {
+interface Response {
   status: number
   headers: IncomingMessage['headers']
   // biome-ignore lint/suspicious/noExplicitAny: JSON of any shape, which is only compared
   body: any
 }
 
-/** What of an answer is compared. */
-type View = (answer: Answer) => unknown
+/** The part of a response that is compared. */
+type View = (response: Response) => unknown
 
 const CONTRACT_HEADERS = [
   'allow',
@@ -46,15 +46,15 @@ const CONTRACT_HEADERS = [
   'www-authenticate',
 ]
 
-const all: View = (answer) => answer
+const all: View = (response) => response
 const bodyAlone: View = ({ status, body }) => ({ status, body })
-/** A validator has its own words for what is wrong. */
+/** Another validator words its messages differently. */
 const code: View = ({ status, body: { error } }) => ({
   status,
   code: error?.code,
   pointer: error?.details?.[0]?.pointer,
 })
-const withoutIds: View = ({ body: { contact_id, entry_id, ...body }, ...answer }) => ({ ...answer, body })
+const withoutIds: View = ({ body: { contact_id, entry_id, ...body }, ...response }) => ({ ...response, body })
 
 class Comparison {
   readonly differences: string[] = []
@@ -65,27 +65,27 @@ class Comparison {
     this.#pair = pair
   }
 
-  /** Sends both the same call, or each its own. @returns the answers, ours first */
+  /** Sends both the same call, or each its own. @returns the responses, ours first */
   async compare(
     what: string,
     call: Request | [Request, Request],
     ours: View = all,
     theirs = ours,
-  ): Promise<[Answer, Answer]> {
+  ): Promise<[Response, Response]> {
     const [toUs, toThem] = Array.isArray(call) ? call : [call, call]
-    // Not both at once: of what one is about to record the other does not know, each having its own way to lock.
-    const answers: [Answer, Answer] = [
-      await this.#ask(this.#pair.ours, toUs),
-      await this.#ask(this.#pair.theirs, toThem),
+    // Not both at once: each locks in its own way, so one cannot see what the other is about to record.
+    const responses: [Response, Response] = [
+      await this.#request(this.#pair.ours, toUs),
+      await this.#request(this.#pair.theirs, toThem),
     ]
-    this.#same(what, theirs(answers[1]), ours(answers[0]))
-    return answers
+    this.#same(what, theirs(responses[1]), ours(responses[0]))
+    return responses
   }
 
-  /** Sends them at once calls that all must have the same answer. */
+  /** Sends the peer concurrent calls that must all have the same response. */
   async alike(what: string, calls: Request[], view: View = all): Promise<void> {
-    const [first, ...others] = await Promise.all(calls.map((call) => this.#ask(this.#pair.theirs, call)))
-    for (const answer of others) this.#same(what, view(answer), view(first as Answer))
+    const [first, ...others] = await Promise.all(calls.map((call) => this.#request(this.#pair.theirs, call)))
+    for (const response of others) this.#same(what, view(response), view(first as Response))
   }
 
   #same(what: string, actual: unknown, expected: unknown): void {
@@ -98,7 +98,7 @@ class Comparison {
   }
 
   // Not by fetch, which sends `Cache-Control: no-cache` along with If-None-Match.
-  async #ask(address: string, { method, path, headers, body }: Request): Promise<Answer> {
+  async #request(address: string, { method, path, headers, body }: Request): Promise<Response> {
     const type = body !== undefined && { 'content-type': 'application/json' }
     const sent = request(address + path, { method, headers: { 'x-api-key': this.#pair.key, ...type, ...headers } })
     const [response]: [IncomingMessage] = await (once(sent.end(body), 'response') as Promise<never>)
@@ -146,7 +146,7 @@ const OTHERS: [what: string, call: Request, view: View][] = [
   ['events of no such entry', get(`${PROJECT}/entries/nobody/events`), all],
   ['no such path', get(`${PROJECT}/nothing`), all],
   ['no such method', { method: 'POST', path: MODULE, body: '{}' }, all],
-  ['the head alone', { method: 'HEAD', path: MODULE }, all],
+  ['a HEAD request', { method: 'HEAD', path: MODULE }, all],
   ['a version that is no number', get(`${MODULE}/versions/two`), code],
   ['a limit out of range', get(`${ENTRY}/events?limit=0`), code],
   ['an unknown direction', get(`${ENTRY}/events?direction=up`), code],
@@ -155,7 +155,7 @@ const OTHERS: [what: string, call: Request, view: View][] = [
   ['an empty window', get(`${PROJECT}/entries-page-views?updated_after=${NOON}&updated_before=${NOON}`), all],
 ]
 
-/** What of a peer's answers is not as ours, and how many were compared. */
+/** How a peer's responses differ from ours, and how many were compared. */
 export interface Verdict {
   comparisons: number
   differences: string[]
@@ -242,7 +242,7 @@ async function compareRecording(comparison: Comparison): Promise<void> {
   const twins = Array.from({ length: 5 }, () => post(event(ours), 'twins'))
   await comparison.alike('a key that many bring at once', twins, ({ status, body }) => ({ status, body }))
 
-  // Unlike the others they have an entry with page views, so that the event tells how far they had come.
+  // Unlike the others they have an entry with page views, so that the event has a furthest page.
   const [{ body: entry }] = await comparison.compare('an entry', get(ENTRY))
   const ofEntry = event({ key: 'contact_id', value: JSON.stringify(entry.contact_id) })
   await comparison.compare('a contact with page views', post(ofEntry))
@@ -271,7 +271,7 @@ const DEMO_VISIT: Visit = {
   value: '"check@mail.example.com"',
 }
 
-/** What the peer answers to the calls of a race. */
+/** Compares the peer's responses to the calls of the races. */
 async function compareTasks(comparison: Comparison, { name, key, visits = [DEMO_VISIT] }: Pair): Promise<void> {
   const keys = new Map([[DEMO.projectId, key]])
   for (const task of Object.keys(PEERS[name].tasks) as Task[]) {
@@ -283,7 +283,7 @@ async function compareTasks(comparison: Comparison, { name, key, visits = [DEMO_
   }
 }
 
-/** What Platformatic DB can tell of what we do, and how it does. */
+/** The part of our responses that Platformatic DB has, and how its own map to it. */
 const PLATFORMATIC: Partial<Record<Task, { ours: View; theirs: View }>> = {
   getModule: {
     ours: ({ body: { title, group_id, ...module } }) => module,
@@ -313,6 +313,6 @@ if (import.meta.main) {
   if (!(name in PEERS) || key === '') throw new Error('usage: check.ts PEER OURS THEIRS KEY')
   const { comparisons, differences } = await checkPeer({ name: name as PeerName, ours, theirs, key })
   for (const difference of differences) console.error(difference)
-  console.log(`${name}: ${differences.length} of ${comparisons} answers differ`)
+  console.log(`${name}: ${differences.length} of ${comparisons} responses differ`)
   if (differences.length > 0) process.exitCode = 1
 }

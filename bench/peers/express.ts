@@ -14,10 +14,10 @@ import {
   unreadableRequest,
 } from '../../src/domain/errors.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
-import { answerError, sendPage, sendResource } from './express/answers.ts'
 import { checkKey } from './express/keys.ts'
 import { Reads, windowOf } from './express/reads.ts'
 import { record } from './express/record.ts'
+import { sendError, sendPage, sendResource } from './express/responses.ts'
 import { DATABASE_URL, HOST, PORT, ready } from './process.ts'
 
 const document = JSON.parse(await readFile(new URL('../../generated/openapi.json', import.meta.url), 'utf8'))
@@ -33,14 +33,14 @@ app.disable('x-powered-by')
 app.disable('etag')
 app.use((request, response, next) => {
   response.set('X-Request-Id', request.get('X-Request-Id') ?? randomUUID())
-  // The validator knows the methods of the document alone; Node leaves the body out all the same.
+  // The validator knows only the document's methods; Node omits the body of a HEAD response anyway.
   if (request.method === 'HEAD') request.method = 'GET'
   next()
 })
 app.use('/projects/:projectId', checkKey(pool))
 app.use(express.json({ limit: '256kb' }))
 app.use((request, _response, next) => {
-  // The validator would answer 415.
+  // The validator would respond with 415.
   if (request.method === 'POST' && request.get('Content-Length') === '0')
     throw unreadableRequest('The body is missing.')
   next()
@@ -129,7 +129,7 @@ app.post('/projects/:projectId/events', async (request, response) => {
 app.use(() => {
   throw routeNotFound()
 })
-app.use(answerError)
+app.use(sendError)
 
 const withoutNulls = (row: object) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null))
 

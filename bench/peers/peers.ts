@@ -2,17 +2,17 @@ import path from 'node:path'
 import { callsFor, type Task, type Visit } from '../calls.ts'
 import type { Call } from '../load.ts'
 
-/** What the service is measured against, as far as it can be asked over HTTP. */
+/** A system that the service is measured against over HTTP. */
 export interface Peer {
   /** The file that is run. */
   entry: string
-  /** What it answers, each asked for as of Flowtrail or at a path of its own. */
+  /** The tasks that it implements, each at Flowtrail's path or at one of its own. */
   tasks: Partial<Record<Task, 'as documented' | ((visit: Visit, limit: number) => string)>>
 }
 
 const entry = (name: string) => path.join(import.meta.dirname, `${name}.ts`)
 
-/** How Platformatic DB is told to keep rows by the values of columns, and how to sort them. */
+/** Platformatic DB's query string for filters and sort order. */
 const filter = (table: string, where: Record<string, string>, options: Record<string, string>) => {
   const conditions = Object.entries(where).map(([column, value]) => [`where.${column}.eq`, value])
   return `/${table}/?${new URLSearchParams({ ...Object.fromEntries(conditions), ...options })}`
@@ -63,7 +63,7 @@ export const PEERS = {
 
 export type PeerName = keyof typeof PEERS
 
-/** The task for each of the visits, as this peer is asked for it. @throws Error when it does not answer it */
+/** The requests of a task to this peer, one for each visit. @throws Error when it does not implement the task */
 export function peerCalls(
   name: PeerName,
   task: Task,
@@ -73,7 +73,7 @@ export function peerCalls(
 ): Call[] {
   const { tasks }: Peer = PEERS[name]
   const form = tasks[task]
-  if (form === undefined) throw new Error(`${name} does not answer ${task}`)
+  if (form === undefined) throw new Error(`${name} does not implement ${task}`)
   const calls = callsFor(task, visits, keys, limit)
   if (form === 'as documented') return calls
   return calls.map((call, i) => ({ ...call, path: form(visits[i] as Visit, limit) }))

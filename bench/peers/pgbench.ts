@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
-import type { Answered } from '../load.ts'
+import type { LoadResult } from '../load.ts'
 
 const run = promisify(execFile)
 const SCRIPT = path.join(import.meta.dirname, 'record-event.sql')
@@ -35,7 +35,7 @@ export interface PgbenchOptions {
 export async function runPgbench(
   program: string,
   { databaseUrl, projectId, clients, duration_s }: PgbenchOptions,
-): Promise<Answered> {
+): Promise<LoadResult> {
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-pgbench-'))
   try {
     const variables = {
@@ -57,7 +57,7 @@ export async function runPgbench(
 }
 
 /** Of each transaction the log has a line, whose third word is how many microseconds it took. */
-async function readLog(directory: string, duration_s: number): Promise<Answered> {
+async function readLog(directory: string, duration_s: number): Promise<LoadResult> {
   const logs = await Promise.all((await readdir(directory)).map((file) => readFile(path.join(directory, file), 'utf8')))
   const lines = logs.join('').trimEnd().split('\n')
   const times_us = Float64Array.from(lines, (line) => Number(line.split(' ')[2])).sort()

@@ -126,7 +126,7 @@ interface Window {
   before?: string
 }
 
-/** The filters in the wire's form. @throws ApiError invalid_request when the window ends before it begins */
+/** The filters as ISO timestamps in UTC. @throws ApiError invalid_request when the window ends before it begins */
 export function windowOf(query: Record<string, unknown>): Window {
   const window = { after: inUtc(query.updated_after), before: inUtc(query.updated_before) }
   if (window.after && window.before && window.after >= window.before) {

@@ -45,7 +45,7 @@ describe('the table of figures', () => {
 
   it('does not judge what could not be measured', () => {
     const [latency] = cellsOf(figuresTable([{ ...(FIGURES[2] as Figure), measured: spreadOf([Number.NaN]) }]))
-    expect(latency?.slice(2)).toEqual(['–', '≤ 1.25×', 'not known', ''])
+    expect(latency?.slice(2)).toEqual(['–', '≤ 1.25×', 'unknown', ''])
   })
 
   it('is as wide in each line, so that it reads as it is', () => {

@@ -15,7 +15,7 @@ import {
 
 const READ_HEADERS = { 'Cache-Control': 'private, no-cache', Vary: 'X-Api-Key' }
 
-/** Answers with a single resource, or with 304 when the caller has it, which Express finds out by the entity tag. */
+/** Sends a single resource, or 304 when the caller has it, which Express decides by the entity tag. */
 export function sendResource(response: Response, resource: object): void {
   const text = JSON.stringify(resource)
   const etag = `"${createHash('sha256').update(text).digest('base64url')}"`
@@ -25,7 +25,7 @@ export function sendResource(response: Response, resource: object): void {
     .send(text)
 }
 
-/** Answers with a page of a list, and says where the next one is. */
+/** Sends a page of a list with the link to the next one. */
 export function sendPage(request: Request, response: Response, page: { rows: object[]; next: string | undefined }) {
   response.set(READ_HEADERS)
   if (page.next !== undefined) {
@@ -57,19 +57,19 @@ function toApiError(error: unknown): ApiError {
   }
   if (status === 400) return unreadableRequest(message)
   if (status === 404) return routeNotFound()
-  // Express answers HEAD wherever it answers GET.
+  // Express handles HEAD wherever it handles GET.
   if (status === 405) return methodNotAllowed((headers.Allow ?? '').replace('GET', 'GET, HEAD').split(', '))
   if (status === 413) return payloadTooLarge(MAX_BODY_bytes)
   if (status === 415) return unsupportedMediaType()
   return internalError()
 }
 
-/** Answers whatever was thrown with the error's envelope. */
-export const answerError: ErrorRequestHandler = (error, _request, response, _next) => {
-  const answer = toApiError(error)
-  if (answer.status === 500) console.error(error)
+/** Sends the envelope of whatever was thrown. */
+export const sendError: ErrorRequestHandler = (error, _request, response, _next) => {
+  const apiError = toApiError(error)
+  if (apiError.status === 500) console.error(error)
   response
-    .status(answer.status)
-    .set({ 'Cache-Control': 'no-store', ...answer.parts.headers })
-    .json(answer.envelope(answer.errorCode === 'route_not_found' ? undefined : response.locals.projectId))
+    .status(apiError.status)
+    .set({ 'Cache-Control': 'no-store', ...apiError.parts.headers })
+    .json(apiError.envelope(apiError.errorCode === 'route_not_found' ? undefined : response.locals.projectId))
 }
