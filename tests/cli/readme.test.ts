@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import type { Command } from 'commander'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createProgram } from '../../src/cli/program.ts'
-import { type Config, readConfig } from '../../src/config.ts'
+import { readConfig } from '../../src/config.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { type ImportSummary, importRecords } from '../../src/transfer/import.ts'
 import { FIELDS, type Field, RECORD_TYPES } from '../../src/transfer/records.ts'
@@ -135,25 +135,43 @@ describe('your own data', () => {
   })
 })
 
-test('the settings of the table are those that are read, with their defaults', () => {
-  // The validators in the only file that reads the environment stand under their variables' names.
-  const read = [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): /gm)].map(([, name = '']) => name)
-  const config = readConfig({})
-  const shown = (value: Config[keyof Config]) =>
-    value === undefined || value === '' || (Array.isArray(value) && value.length === 0) ? 'none' : `\`${value}\``
-  const settings = rows(section(README, '## Settings')).map(([name = '', value = '']) => [
+describe('the settings', () => {
+  const settings = rows(section(README, '## Settings')).map(([name = '', ...cells]) => [
     codeSpans(name)[0] ?? '',
-    value,
+    ...cells,
   ])
+  // The validators in src/config.ts, the only file that reads the environment, are keyed by variable name.
+  const validators = new Map(
+    [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): .*default: (.*) }\),$/gm)].map(
+      ([, name = '', fallback = '']) => [name, fallback],
+    ),
+  )
 
-  expect(settings.map(([name]) => name).sort()).toEqual(read.sort())
-  for (const [name = '', value] of settings) {
-    const key = name.toLowerCase().replaceAll(/_(\w)/g, (_, letter) => letter.toUpperCase()) as keyof Config
+  test('are those that are read', () => {
+    expect(settings.map(([name]) => name).sort()).toEqual([...validators.keys()].sort())
+  })
+
+  test.each(settings)('%s has the default %s', (name, cell) => {
+    const fallback = validators.get(name)
+    if (fallback === 'undefined' || fallback === "''") {
+      expect(cell).toBe('none')
+      return
+    }
+    const [value = ''] = codeSpans(cell ?? '')
     const checkout = fileURLToPath(new URL('../..', import.meta.url))
-    const actual =
-      key === 'dataDir' ? `${shown(config.dataDir.replace(checkout, ''))} in the checkout` : shown(config[key])
-    expect(value, name).toBe(actual)
-  }
+    expect(cell).toBe(name === 'DATA_DIR' ? `\`${value}\` in the checkout` : `\`${value}\``)
+    expect(readConfig({ [name]: name === 'DATA_DIR' ? checkout + value : value })).toEqual(readConfig({}))
+  })
+
+  const ranges = rows(section(README, '### Tuning')).map(([name = '', , range = '']) => [
+    codeSpans(name)[0] ?? '',
+    range,
+  ])
+  test.each(ranges)('%s has the range %s', (name, range) => {
+    const [min, max] = range.split('–').map(Number) as [number, number]
+    for (const value of [min, max]) expect(() => readConfig({ [name]: String(value) })).not.toThrow()
+    for (const value of [min - 1, max + 1]) expect(() => readConfig({ [name]: String(value) })).toThrow()
+  })
 })
 
 test('make help lists every target that is named', async () => {

@@ -100,7 +100,7 @@ test('an import into the embedded database that SIGINT ends stops PostgreSQL', a
   }
 })
 
-test('serve says in one line that its port is taken', async () => {
+test('serve reports in one line that its port is in use', async () => {
   const database = await createTestDatabase()
   const other = createServer()
   await once(other.listen(0, '127.0.0.1'), 'listening')
@@ -108,7 +108,7 @@ test('serve says in one line that its port is taken', async () => {
   expect(await flowtrailWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
     status: 1,
     stdout: '',
-    stderr: `flowtrail: Port ${port} on 127.0.0.1 is taken. Set PORT to another, e.g. PORT=${port + 1}\n`,
+    stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set PORT to another, e.g. PORT=${port + 1}\n`,
   })
   other.close()
   await database.drop()

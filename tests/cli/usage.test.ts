@@ -157,7 +157,7 @@ describe('a failure is one line, with status 1', () => {
     for (const command of ['serve', 'keys list']) {
       const { status, stdout, stderr } = await flowtrailWith(wrong)(...command.split(' '))
       expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
-      expect(stderr).toMatch(/^flowtrail: The settings are not right: [^\n]+\n$/)
+      expect(stderr).toMatch(/^flowtrail: Invalid configuration: [^\n]+\n$/)
       for (const name of Object.keys(wrong)) expect(stderr).toContain(`${name}: `)
     }
   })
