@@ -3,6 +3,14 @@ import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
 import { connect, type Database } from './pool.ts'
 
+const EMBEDDED = {
+  name: 'flowtrail',
+  advice: {
+    alternative: 'set DATABASE_URL to a PostgreSQL of your own',
+    upgrade: 'Export with the release of Flowtrail that created it and import with this one, or set DATABASE_URL.',
+  },
+}
+
 /** A database server at hand; `release()` lets go of it, which stops an embedded one that nobody else uses. */
 export interface DatabaseServer {
   url: string
@@ -22,7 +30,7 @@ export interface OpenOptions {
  */
 export async function openServer(config: Config, options: OpenOptions = {}): Promise<DatabaseServer> {
   if (config.database.url !== undefined) return { url: config.database.url, release: async () => {} }
-  const server = await useEmbeddedServer({ dataDir: config.dataDir, ...options })
+  const server = await useEmbeddedServer({ dataDir: config.dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
 
