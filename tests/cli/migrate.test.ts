@@ -12,7 +12,7 @@ interface Row {
   new?: boolean
 }
 
-test('an empty database is migrated once, and nothing else runs on it before', async () => {
+test('migrate migrates an empty database once, and no other command runs before', async () => {
   const database = await createTestDatabase('template0')
   const flowtrail = flowtrailWith({ DATABASE_URL: database.url })
   const rows = async (...args: string[]) => JSON.parse(await printed(flowtrail('migrate', '--json', ...args))) as Row[]

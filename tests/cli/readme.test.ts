@@ -16,7 +16,7 @@ const document = (name: string) => readFileSync(fileURLToPath(new URL(`../../${n
 const README = document('README.md')
 const IMPORT = document('docs/import.md')
 
-/** The part of a document under a heading, up to the next of its level or above. */
+/** The part of a document under a heading, up to the next heading of the same or a higher level. */
 function section(text: string, heading: string): string {
   const [, level = ''] = /^(#+) /.exec(heading) ?? []
   const [, rest = ''] = text.split(`\n${heading}\n`)
@@ -38,7 +38,7 @@ const rows = (text: string): string[][] =>
 
 const codeSpans = (text: string) => [...text.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code)
 
-/** What becomes of the lines when they are imported twice, into a database with nothing in it. */
+/** Imports the lines twice into an empty database. */
 async function importTwice(lines: string): Promise<[ImportSummary, ImportSummary]> {
   await using directory = await temporaryDirectory()
   const file = `${directory.path}/records.ndjson`
@@ -63,7 +63,7 @@ function expectLoaded([first, second]: [ImportSummary, ImportSummary], lines: st
 describe('the first five calls', () => {
   const text = section(README, '## The first five calls')
   const calls = blocks(text, 'sh')
-  const answers = blocks(text, 'json')
+  const responses = blocks(text, 'json')
   let directory: Awaited<ReturnType<typeof temporaryDirectory>>
   let database: Awaited<ReturnType<typeof createTestDatabase>>
   let service: Process
@@ -80,7 +80,7 @@ describe('the first five calls', () => {
       LOG_LEVEL: 'warn',
       PORT,
     })
-    await untilPrinted(service, 'Ctrl-C stops it.')
+    await untilPrinted(service, 'Press Ctrl-C to stop.')
     KEY = (await readFile(`${directory.path}/demo-key`, 'utf8')).trim()
   })
   afterAll(async () => {
@@ -89,18 +89,18 @@ describe('the first five calls', () => {
     await directory[Symbol.asyncDispose]()
   })
 
-  test('are five, each with its answer', () => {
-    expect([calls.length, answers.length]).toEqual([5, 5])
+  test('are five, each with its response', () => {
+    expect([calls.length, responses.length]).toEqual([5, 5])
   })
 
-  test.each(calls.map((call, i) => ({ number: i + 1, call, answer: answers[i] ?? '' })))(
-    'number $number has the answer that stands there',
-    async ({ call, answer }) => {
+  test.each(calls.map((call, i) => ({ number: i + 1, call, response: responses[i] ?? '' })))(
+    'number $number has the documented response',
+    async ({ call, response }) => {
       expect(call).toContain('127.0.0.1:3000/')
       const { status, stdout } = await shell(call.replace('127.0.0.1:3000', address), { KEY })
       expect(status).toBe(0)
       const [body = '', head] = stdout.split('\r\n\r\n').reverse()
-      expect(JSON.parse(body)).toEqual(JSON.parse(answer))
+      expect(JSON.parse(body)).toEqual(JSON.parse(response))
       if (head === undefined) return
       expect(head).toMatch(/^link: <\/projects\/[^>]+>; rel="next"$/im)
       expect(head).toMatch(/^next-cursor: \S+$/im)
@@ -111,12 +111,12 @@ describe('the first five calls', () => {
 describe('your own data', () => {
   const text = section(README, '## Your own data')
 
-  test('the example imports, and importing it again changes nothing', async () => {
+  test('the example can be imported, and importing it again changes nothing', async () => {
     const [lines = ''] = blocks(text, 'json')
     expectLoaded(await importTwice(lines), lines)
   })
 
-  test('the commands of the table are those that there are, with their options', () => {
+  test('the table lists all commands with their options', () => {
     const program = createProgram()
     const leaves = program.commands.flatMap((command) => (command.commands.length > 0 ? command.commands : [command]))
     const path = (command: Command): string =>
@@ -174,7 +174,7 @@ describe('the settings', () => {
   })
 })
 
-test('make help lists every target that is named', async () => {
+test('make help lists every target that the README mentions', async () => {
   const { status, stdout } = await shell('make help')
   expect(status).toBe(0)
   const named = [...README.matchAll(/(?:^|`)make ([a-z]+)/gm)].map(([, target = '']) => target)
@@ -183,7 +183,7 @@ test('make help lists every target that is named', async () => {
 })
 
 describe('docs/import.md', () => {
-  test.each(RECORD_TYPES)('has every field of %s, in the order of an export', (type) => {
+  test.each(RECORD_TYPES)('lists every field of %s, in the order of an export', (type) => {
     const KINDS: Record<Field['column'], RegExp> = {
       text: /^(id|text|label|JSON text|props)$/,
       integer: /^from [01]$/,
@@ -207,7 +207,7 @@ describe('docs/import.md', () => {
     expect([...headings].map(([, type]) => type)).toEqual(RECORD_TYPES)
   })
 
-  test('has examples that import, and importing them again changes nothing', async () => {
+  test('has examples that can be imported, and importing them again changes nothing', async () => {
     const lines = blocks(section(IMPORT, '## Records'), 'json').join('')
     expectLoaded(await importTwice(lines), lines)
   })
