@@ -56,7 +56,7 @@ export class BenchServer {
 
   /** Opens the server and drops what an interrupted run or another schema has left there. */
   static async open(databaseUrl = process.env.DATABASE_URL): Promise<BenchServer> {
-    const embedded = databaseUrl ? undefined : await useEmbeddedServer({ dataDir: CACHE })
+    const embedded = databaseUrl ? undefined : await useEmbeddedServer({ dataDir: CACHE, name: 'flowtrail' })
     const url = databaseUrl || (embedded?.url ?? '')
     const release = async () => embedded?.release()
     try {

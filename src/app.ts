@@ -22,11 +22,12 @@ import { Recorder } from './recording/recorder.ts'
 
 /** What the app is made of. */
 export interface AppParts {
-  config: Pick<Config, 'basePath' | 'corsOrigins' | 'rateLimitPerMinute' | 'trustProxy'>
+  config: Config['http']
   /** For reading and for checking keys. */
   db: Database
   /** For recording, in pipeline mode; connections of its own, so that writers never keep readers from theirs. */
   writePool: pg.Pool
+  recorder?: Partial<Config['recorder']>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Called before any route is made: the place to listen in on routes and answers. */
@@ -123,7 +124,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const document = await readDocument(basePath)
   serveProbes(app, { basePath, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
-  const context = { db, recorder: new Recorder(parts.writePool) }
+  const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
   await bindOperations(app, { document: document.json, handlers, context, authenticator, basePath })
   await app.ready()
   return app

@@ -3,29 +3,48 @@ import path from 'node:path'
 import { cleanEnv, host, makeValidator, str } from 'envalid'
 import pg from 'pg'
 
-/** Everything that can be set, from the environment alone. README.md has the table for operators. */
+/** All settings. They come from environment variables only; README.md lists those for operators. */
 export interface Config {
-  host: string
-  port: number
-  /** The operator's own PostgreSQL; without it the embedded one under dataDir is used. */
-  databaseUrl: string | undefined
-  /** Absolute. */
+  /** Absolute path; holds the embedded PostgreSQL and the demo keys. */
   dataDir: string
   logLevel: (typeof LOG_LEVELS)[number]
-  /** `''` or a path without trailing slash. */
-  basePath: string
-  /** Origins that browsers may call from; none switches CORS off, `*` stands for all. */
-  corsOrigins: string[]
-  /** Requests a key may make a minute; none switches the limit off. */
-  rateLimitPerMinute: number | undefined
-  /** As Fastify takes it: whether, or which proxies, to believe about the caller's address. */
-  trustProxy: boolean | string
+  server: {
+    host: string
+    port: number
+    /** How long a stopping server waits for requests in progress before it closes their connections. */
+    drainTimeout_ms: number
+  }
+  http: {
+    /** `''` or a path without trailing slash. */
+    basePath: string
+    /** Origins that browsers may call from; empty disables CORS, `*` allows any. */
+    corsOrigins: string[]
+    /** Requests per minute and API key; undefined disables the limit. */
+    rateLimitPerMinute: number | undefined
+    /** As in Fastify: whether, or from which proxies, to trust X-Forwarded-For. */
+    trustProxy: boolean | string
+  }
+  database: {
+    /** The operator's own PostgreSQL; when undefined, the embedded one in `dataDir` is used. */
+    url: string | undefined
+    readConnections: number
+    writeConnections: number
+    /** After this long PostgreSQL cancels a statement of a request. */
+    statementTimeout_ms: number
+  }
+  /** Limits of the recorder, which has the details (src/recording/recorder.ts). */
+  recorder: {
+    maxQueuedEvents: number
+    maxQueueWait_ms: number
+    lockTimeout_ms: number
+    maxBatchSize: number
+  }
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
 const DEFAULT_DATA_DIR = path.join(import.meta.dirname, '..', '.data')
 
-/** Whether the driver can read the text; it takes forms that no URL has, such as a socket without a host. */
+/** Whether it is a URL that the driver can parse. The driver alone also accepts other forms, such as a socket path. */
 function isConnectionString(text: string): boolean {
   if (!/^postgres(ql)?:\/\//.test(text)) return false
   try {
@@ -44,23 +63,23 @@ const postgresUrl = makeValidator((text) => {
 const basePath = makeValidator((text) => {
   if (text === '' || text === '/') return ''
   if (/^(\/(?!\.{1,2}(\/|$))[A-Za-z0-9._~-]+)+$/.test(text)) return text
-  throw new Error('must be a path such as /flowtrail, without a slash at the end')
+  throw new Error('must be a path such as /flowtrail, without a trailing slash')
 })
 
 const origins = makeValidator((text) => {
   const list = text.split(',').map((origin) => origin.trim())
   const isOrigin = (origin: string) => origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin)
   if (list.every(isOrigin)) return list
-  throw new Error('must be * or origins separated by commas, such as https://app.example.com,http://localhost:5173')
+  throw new Error('must be * or comma-separated origins, such as https://app.example.com,http://localhost:5173')
 })
 
-const numberUpTo = (most: number) =>
+const integer = (min: number, max: number) =>
   makeValidator((text) => {
-    if (/^[1-9]\d{0,8}$/.test(text) && Number(text) <= most) return Number(text)
-    throw new Error(`must be a whole number from 1 to ${most}`)
+    if (/^[1-9]\d{0,8}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
+    throw new Error(`must be an integer from ${min} to ${max}`)
   })
 
-/** Whether the text is an address or, with a prefix length, a network. */
+/** Whether the text is an IP address or a network in CIDR notation. */
 function isNetwork(text: string): boolean {
   const [address = '', prefix = '1', ...more] = text.trim().split('/')
   const bits = { 0: 0, 4: 32, 6: 128 }[isIP(address)] ?? 0
@@ -70,43 +89,69 @@ function isNetwork(text: string): boolean {
 const trustProxy = makeValidator((text) => {
   if (text === 'true' || text === 'false') return text === 'true'
   if (text.split(',').every(isNetwork)) return text
-  throw new Error('must be true, false, or addresses or networks separated by commas, such as 10.0.0.0/8')
+  throw new Error('must be true, false, or comma-separated addresses or networks, such as 10.0.0.0/8')
 })
 
 /**
- * Reads the settings. One that is empty counts as absent, since many tools cannot leave a variable out.
- * @throws Error with one line for everything that is wrong
+ * Reads the settings. An empty variable counts as unset, since many tools cannot omit a variable.
+ * @throws Error with a one-line message that lists every invalid setting
  */
 export function readConfig(environment: Record<string, string | undefined> = process.env): Config {
   const settings = cleanEnv(
     Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== '')),
     {
       HOST: host({ default: '127.0.0.1' }),
-      PORT: numberUpTo(65_535)({ default: 3000 }),
+      PORT: integer(1, 65_535)({ default: 3000 }),
       DATABASE_URL: postgresUrl({ default: undefined }),
       DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
       LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
       BASE_PATH: basePath({ default: '' }),
       CORS_ORIGINS: origins({ default: undefined }),
-      RATE_LIMIT_PER_MINUTE: numberUpTo(999_999_999)({ default: undefined }),
+      RATE_LIMIT_PER_MINUTE: integer(1, 999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
+      READ_CONNECTIONS: integer(1, 100)({ default: 3 }),
+      // The recorder needs two: one for batches that never wait for a lock, one for those that may.
+      WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
+      STATEMENT_TIMEOUT_MS: integer(1_000, 600_000)({ default: 10_000 }),
+      DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
+      QUEUE_SIZE: integer(1, 100_000)({ default: 2_000 }),
+      QUEUE_TIMEOUT_MS: integer(100, 120_000)({ default: 10_000 }),
+      // At most the shortest STATEMENT_TIMEOUT_MS, which would otherwise end the wait for a lock, and with an error.
+      LOCK_TIMEOUT_MS: integer(10, 1_000)({ default: 500 }),
+      BATCH_SIZE: integer(1, 1_000)({ default: 256 }),
     },
     {
       reporter: ({ errors }) => {
-        const problems = Object.entries(errors).map(([name, error]) => `${name}: ${error?.message}`)
-        if (problems.length > 0) throw new Error(`The settings are not right: ${problems.join('; ')}`)
+        const messages = Object.entries(errors).map(([name, error]) => `${name}: ${error?.message}`)
+        if (messages.length > 0) throw new Error(`Invalid configuration: ${messages.join('; ')}`)
       },
     },
   )
   return {
-    host: settings.HOST,
-    port: settings.PORT,
-    databaseUrl: settings.DATABASE_URL,
     dataDir: path.resolve(settings.DATA_DIR),
     logLevel: settings.LOG_LEVEL,
-    basePath: settings.BASE_PATH,
-    corsOrigins: settings.CORS_ORIGINS ?? [],
-    rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
-    trustProxy: settings.TRUST_PROXY,
+    server: {
+      host: settings.HOST,
+      port: settings.PORT,
+      drainTimeout_ms: settings.DRAIN_TIMEOUT_MS,
+    },
+    http: {
+      basePath: settings.BASE_PATH,
+      corsOrigins: settings.CORS_ORIGINS ?? [],
+      rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
+      trustProxy: settings.TRUST_PROXY,
+    },
+    database: {
+      url: settings.DATABASE_URL,
+      readConnections: settings.READ_CONNECTIONS,
+      writeConnections: settings.WRITE_CONNECTIONS,
+      statementTimeout_ms: settings.STATEMENT_TIMEOUT_MS,
+    },
+    recorder: {
+      maxQueuedEvents: settings.QUEUE_SIZE,
+      maxQueueWait_ms: settings.QUEUE_TIMEOUT_MS,
+      lockTimeout_ms: settings.LOCK_TIMEOUT_MS,
+      maxBatchSize: settings.BATCH_SIZE,
+    },
   }
 }

@@ -5,76 +5,83 @@ import type { Config } from './config.ts'
 import { ensureMigrated, openServer } from './database/open.ts'
 import { connect, connectShared, createPool, type Database } from './database/pool.ts'
 
-const READ_CONNECTIONS = 3
-const WRITE_CONNECTIONS = 4
-const STATEMENT_TIMEOUT_ms = 10_000
-/** Longer than a statement may take: past it the server is frozen or out of reach. */
-const QUERY_TIMEOUT_ms = 15_000
-/** How long a stopping server waits for requests under way before it cuts their connections. */
-const DRAIN_DEADLINE_ms = 25_000
-/** How long all of stopping may take before the process ends, come what may. */
-const STOP_DEADLINE_ms = 60_000
+/** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
+const RESPONSE_GRACE_ms = 5_000
+/** How long closing the connections and stopping the embedded PostgreSQL may take before the process exits anyway. */
+const CLEANUP_TIMEOUT_ms = 35_000
 
 export interface ServeOptions {
-  /** Runs when the database is ready and before the first request is taken. */
+  /** Runs once the database is migrated, before the server listens. */
   prepare?: (db: Database, url: string) => Promise<void>
-  /** Told the address when requests are taken. */
-  onListening?: (address: string) => void
-  /** Where the docs say that the demo project's key is. */
+  /** Called with the base URL once the server listens. */
+  onListening?: (url: string) => void
+  /** Where the docs page says to find the demo project's key. */
   demoKeyFile?: string
 }
 
 /**
- * The server process: database, app, listen, and on SIGINT or SIGTERM drain: stop taking requests, finish those under
- * way, then let go of the database. Resolves when all that is done.
+ * Runs the server: opens the database, listens until SIGINT or SIGTERM, then drains: it stops accepting requests,
+ * finishes those in progress and closes the database. Resolves after all that.
  *
- * @throws Error with one line when it cannot start; everything begun is undone first
+ * @throws Error with a one-line message when it cannot start, after cleaning up
  */
 export async function serve(config: Config, options: ServeOptions = {}): Promise<void> {
   const stop = stopSignal()
-  const begun = new AsyncDisposableStack()
+  const cleanup = new AsyncDisposableStack()
   try {
-    await start(config, options, begun, stop)
+    const app = await start(config, options, cleanup, stop)
+    if (!app) return
+    options.onListening?.((await listen(app, config.server)) + config.http.basePath)
+    if (!stop.aborted) await once(stop, 'abort')
+    app.log.info('stopping: draining requests in progress')
   } finally {
-    const deadline = setTimeout(() => process.exit(1), STOP_DEADLINE_ms).unref()
-    await begun.disposeAsync()
+    const deadline_ms = config.server.drainTimeout_ms + CLEANUP_TIMEOUT_ms
+    const deadline = setTimeout(() => process.exit(1), deadline_ms).unref()
+    await cleanup.disposeAsync()
     clearTimeout(deadline)
   }
 }
 
-/** Starts everything, noting in `begun` how to undo it, and waits for the stop; one that comes early ends the start. */
+/**
+ * Opens the database and builds the app. Each step registers in `cleanup` how to undo it; they run in reverse order.
+ * @returns undefined when the stop signal came first
+ */
 async function start(
   config: Config,
   options: ServeOptions,
-  begun: AsyncDisposableStack,
+  cleanup: AsyncDisposableStack,
   stop: AbortSignal,
-): Promise<void> {
-  const server = await openServer(config, {
+): Promise<FastifyInstance | undefined> {
+  const postgres = await openServer(config, {
     supervise: true,
     onLog: (message) => process.stderr.write(`${message}\n`),
   })
-  begun.defer(() => server.release())
+  cleanup.defer(() => postgres.release())
   if (stop.aborted) return
 
-  await prepare(config, server.url, options)
+  await prepare(config, postgres.url, options)
   if (stop.aborted) return
 
-  const timeouts = { statementTimeout_ms: STATEMENT_TIMEOUT_ms, queryTimeout_ms: QUERY_TIMEOUT_ms }
-  const db = connectShared(server.url, { max: READ_CONNECTIONS, ...timeouts })
-  begun.defer(() => db.destroy())
-  const writePool = createPool(server.url, { max: WRITE_CONNECTIONS, pipeline: true, ...timeouts })
-  begun.defer(() => writePool.end())
+  const { readConnections, writeConnections, statementTimeout_ms } = config.database
+  const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
+  const db = connectShared(postgres.url, { max: readConnections, ...timeouts })
+  cleanup.defer(() => db.destroy())
+  const writePool = createPool(postgres.url, { max: writeConnections, pipeline: true, ...timeouts })
+  cleanup.defer(() => writePool.end())
 
-  const logger = { level: config.logLevel }
-  const app = await buildApp({ config, db, writePool, logger, demoKeyFile: options.demoKeyFile })
-  begun.defer(() => drain(app))
-  const address = await listen(app, config)
-  options.onListening?.(address + config.basePath)
-  if (!stop.aborted) await once(stop, 'abort')
-  app.log.info('stopping: finishing the requests under way')
+  const app = await buildApp({
+    config: config.http,
+    db,
+    writePool,
+    recorder: config.recorder,
+    logger: { level: config.logLevel },
+    demoKeyFile: options.demoKeyFile,
+  })
+  cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
+  return app
 }
 
-/** What comes before the first request, on a connection of its own: a migration may take as long as it needs. */
+/** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */
 async function prepare(config: Config, url: string, options: ServeOptions): Promise<void> {
   const db = connect(url, { max: 1 })
   try {
@@ -85,28 +92,29 @@ async function prepare(config: Config, url: string, options: ServeOptions): Prom
   }
 }
 
-async function drain(app: FastifyInstance): Promise<void> {
-  const deadline = setTimeout(() => app.server.closeAllConnections(), DRAIN_DEADLINE_ms)
-  await app.close()
-  clearTimeout(deadline)
-}
-
-async function listen(app: FastifyInstance, { host, port }: Config): Promise<string> {
+async function listen(app: FastifyInstance, { host, port }: Config['server']): Promise<string> {
   try {
     return await app.listen({ host, port })
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code
     if (code === 'EADDRINUSE')
-      throw new Error(`Port ${port} on ${host} is taken. Set PORT to another, e.g. PORT=${port + 1}`)
-    if (code === 'EACCES') throw new Error(`Port ${port} needs privileges. Set PORT to one above 1023`)
-    if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') throw new Error(`HOST ${host} is no address of this machine`)
+      throw new Error(`Port ${port} on ${host} is already in use. Set PORT to another, e.g. PORT=${port + 1}`)
+    if (code === 'EACCES') throw new Error(`Port ${port} requires privileges. Set PORT to one above 1023`)
+    if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
+      throw new Error(`HOST ${host} is not an address of this machine`)
     throw error
   }
 }
 
+async function drain(app: FastifyInstance, timeout_ms: number): Promise<void> {
+  const deadline = setTimeout(() => app.server.closeAllConnections(), timeout_ms)
+  await app.close()
+  clearTimeout(deadline)
+}
+
 /**
- * Aborts at the first SIGINT or SIGTERM. The listeners stay, so that more of them change nothing: npm passes on what
- * the terminal has sent already.
+ * Aborts on the first SIGINT or SIGTERM. The listeners stay registered to ignore further signals: npm forwards to us the
+ * Ctrl-C that the terminal has already sent.
  */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()

@@ -6,17 +6,17 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { type Account, chooseAccount } from './account.ts'
 import { findBinaries } from './binaries.ts'
-import { hasCode, liveProcess } from './presence.ts'
+import { hasCode, liveProcess } from './process-registry.ts'
 import { connectionString, PORT, SocketDirectory } from './socket.ts'
 
-/** Generous, since after a crash PostgreSQL first replays up to max_wal_size of its log. */
-const START_DEADLINE_MS = 300_000
-/** How long a fast shutdown may take before an immediate one is asked for, and that one before we give up. */
-const STOP_DEADLINE_MS = 30_000
-const POLL_MS = 30
-const LOG_LIMIT_BYTES = 16 * 1024 * 1024
+/** Long, since after a crash PostgreSQL first replays up to max_wal_size of its write-ahead log. */
+const START_TIMEOUT_ms = 300_000
+/** How long a fast shutdown may take before we request an immediate one, and that one before we give up. */
+const STOP_TIMEOUT_ms = 30_000
+const POLL_INTERVAL_ms = 30
+const MAX_LOG_bytes = 16 * 1024 * 1024
 
-/** What differs from PostgreSQL's defaults. Statements and details stay out of the log: they hold personal data. */
+/** Settings that differ from PostgreSQL's defaults. The log omits statements and details: they contain personal data. */
 const SETTINGS = {
   listen_addresses: '',
   port: PORT,
@@ -33,95 +33,115 @@ const SETTINGS = {
   log_min_error_statement: 'panic',
 }
 
-/** Failures to start that pass: backends of a killed postmaster not gone yet, or a start left over by a killed Node. */
-const PASSING = /pre-existing shared memory block|lock file ".*" already exists/
+/** Failures to start that go away: backends that outlive a killed postmaster, or a start by a killed Node process. */
+const TRANSIENT_FAILURE = /pre-existing shared memory block|lock file ".*" already exists/
 
 interface Postmaster {
   pid: number
-  birth: string
+  startTime: string
   ready: boolean
 }
 
-interface Start {
+interface Launch {
   child: ChildProcess
-  /** Where this start's lines begin in the log. */
+  /** Where the log of this launch begins, in bytes. */
   log_offset: number
 }
 
-interface Up {
-  /** Connection string of the service's database. */
+interface RunningServer {
+  /** Connection string of the database. */
   url: string
-  /** The postmaster, when it is this call that started it. */
+  /** The postmaster, if this call started it. */
   child?: ChildProcess
 }
 
-/** A PostgreSQL cluster under a data directory, and its server. Callers of `up` and `down` exclude each other. */
+/** What error messages advise. */
+export interface Advice {
+  /** How to do without the embedded server, as the end of a sentence. */
+  alternative: string
+  /** How to move the data to another major version of PostgreSQL, as a sentence. */
+  upgrade: string
+}
+
+interface ClusterOptions {
+  /** Of the database, its superuser and, as a prefix, the socket's directory. */
+  name: string
+  /** PostgreSQL settings that take precedence over ours. */
+  settings: Record<string, string>
+  advice: Advice
+  /** Called with one-line messages. */
+  log: (message: string) => void
+}
+
+/**
+ * A PostgreSQL cluster in a data directory, and its server. Calls of `ensureRunning` and `stop` must exclude each other.
+ */
 export class Cluster {
   readonly #dataDir: string
   readonly #directory: string
-  readonly #log: string
+  readonly #logFile: string
   readonly #socket: SocketDirectory
-  readonly #settings: Record<string, string>
-  readonly #say: (message: string) => void
+  readonly #options: ClusterOptions
 
   /** @param dataDir absolute, existing, without symlinks */
-  constructor(dataDir: string, settings: Record<string, string>, say: (message: string) => void) {
+  constructor(dataDir: string, options: ClusterOptions) {
     this.#dataDir = dataDir
     this.#directory = join(dataDir, 'postgres')
-    this.#log = join(dataDir, 'postgres.log')
-    this.#socket = new SocketDirectory(join(dataDir, 'socket'), this.#directory)
-    this.#settings = settings
-    this.#say = say
+    this.#logFile = join(dataDir, 'postgres.log')
+    this.#socket = new SocketDirectory(join(dataDir, 'socket'), this.#directory, `${options.name}-`)
+    this.#options = options
   }
 
-  /** Whether a server runs and its socket can be found, or will be: it may be starting or stopping. */
-  async isUp(): Promise<boolean> {
+  /** Whether a server is running and reachable; it may also be starting or stopping. */
+  async isRunning(): Promise<boolean> {
     const postmaster = await this.#postmaster()
-    return postmaster !== undefined && !(await this.#isCutOff(postmaster))
+    return postmaster !== undefined && !(await this.#isUnreachable(postmaster))
   }
 
   /**
-   * Sees to it that the server runs and accepts connections, whatever state it or the cluster is in.
-   * @throws when it cannot, with the last lines of PostgreSQL's log; and when the signal is aborted
+   * Makes sure that the server is running and accepts connections, whatever state it or the cluster is in.
+   * @throws Error with the last lines of PostgreSQL's log when it does not start; the signal's reason when that aborts
    */
-  async up(signal?: AbortSignal): Promise<Up> {
-    const deadline = Date.now() + START_DEADLINE_MS
-    let start: Start | undefined
+  async ensureRunning(signal?: AbortSignal): Promise<RunningServer> {
+    const deadline_ms = Date.now() + START_TIMEOUT_ms
+    let launch: Launch | undefined
     try {
-      while (Date.now() < deadline) {
+      while (Date.now() < deadline_ms) {
         signal?.throwIfAborted()
         const postmaster = await this.#postmaster()
         if (!postmaster) {
-          if (!start || hasExited(start.child)) {
-            if (start) await this.#refuseLastingFailure(start)
-            start = await this.#start()
+          if (!launch || hasExited(launch.child)) {
+            if (launch) await this.#throwUnlessTransient(launch)
+            launch = await this.#launch()
           }
-        } else if (await this.#isCutOff(postmaster)) {
-          this.#say('the socket of the running PostgreSQL is gone: restarting it')
-          await stop(postmaster)
+        } else if (await this.#isUnreachable(postmaster)) {
+          this.#options.log('the socket of the running PostgreSQL is missing; restarting it')
+          await shutDown(postmaster)
         } else {
           const socket = await this.#socket.find()
-          const url = socket && (await connectionString(socket))
+          const url = socket && (await connectionString(socket, this.#options.name))
           if (url) {
-            this.#say(`${start ? 'PostgreSQL runs' : 'using the running PostgreSQL'}, pid ${postmaster.pid}`)
-            return { url, child: start?.child }
+            this.#options.log(
+              `${launch ? 'PostgreSQL started' : 'using the running PostgreSQL'}, pid ${postmaster.pid}`,
+            )
+            return { url, child: launch?.child }
           }
         }
-        await sleep(POLL_MS)
+        await sleep(POLL_INTERVAL_ms)
       }
-      throw await this.#failure('PostgreSQL does not accept connections', start?.log_offset)
+      throw await this.#failure('PostgreSQL does not accept connections', launch?.log_offset)
     } catch (error) {
-      if (start?.child.pid) await stopPid(start.child.pid)
+      if (launch?.child.pid) await shutDownPid(launch.child.pid)
       throw error
     }
   }
 
-  /** Stops the server, if it runs, and waits until it is gone. */
-  async down(): Promise<void> {
+  /** Stops the server, if it is running, and waits until its process has exited. */
+  async stop(): Promise<void> {
     const postmaster = await this.#postmaster()
     if (postmaster) {
-      this.#say(`stopping PostgreSQL, pid ${postmaster.pid}`)
-      await stop(postmaster)
+      this.#options.log(`stopping PostgreSQL, pid ${postmaster.pid}`)
+      await shutDown(postmaster)
     }
     await this.#socket.remove()
   }
@@ -131,12 +151,12 @@ export class Cluster {
     const pid = Number(lines[0])
     const live = pid > 0 ? await liveProcess(pid) : undefined
     if (!live?.command.includes(`-D ${this.#directory} `)) return undefined
-    return { pid, birth: live.birth, ready: lines[7]?.trim() === 'ready' }
+    return { pid, startTime: live.startTime, ready: lines[7]?.trim() === 'ready' }
   }
 
-  /** Whether nobody new can reach the server, as when a cleaner of /tmp was at work. */
-  async #isCutOff(postmaster: Postmaster): Promise<boolean> {
-    // Before and after it is ready, it has perhaps no socket yet, or no longer.
+  /** Whether no new connection can be made, for example because /tmp was cleaned. */
+  async #isUnreachable(postmaster: Postmaster): Promise<boolean> {
+    // Until it is ready, and while it stops, the socket may be missing legitimately.
     return postmaster.ready && !(await this.#socket.hasSocket())
   }
 
@@ -149,30 +169,31 @@ export class Cluster {
     }
   }
 
-  async #start(): Promise<Start> {
-    const exists = await isThere(this.#directory)
-    const { initdb, postgres } = await findBinaries()
-    const account = await chooseAccount(this.#dataDir, exists ? this.#directory : this.#dataDir, postgres)
+  async #launch(): Promise<Launch> {
+    const exists = await pathExists(this.#directory)
+    const { alternative } = this.#options.advice
+    const { initdb, postgres } = await findBinaries(alternative)
+    const account = await chooseAccount(this.#dataDir, exists ? this.#directory : this.#dataDir, postgres, alternative)
 
-    if ((await sizeOf(this.#log)) > LOG_LIMIT_BYTES) await rename(this.#log, `${this.#log}.1`)
-    const log = await open(this.#log, 'a', 0o600)
+    if ((await sizeOf(this.#logFile)) > MAX_LOG_bytes) await rename(this.#logFile, `${this.#logFile}.1`)
+    const log = await open(this.#logFile, 'a', 0o600)
     try {
       if (!exists) await this.#initialize(account, initdb, log.fd)
       await this.#checkVersion(account.major)
-      await this.#giveTo(account.owner)
-      await this.#forgetPidOfAnother()
-      const socket = await this.#socket.make(account.owner)
+      await this.#chown(account.owner)
+      await this.#removeStalePidFile()
+      const socket = await this.#socket.create(account.owner)
 
-      const settings = { ...SETTINGS, unix_socket_directories: `"${socket}"`, ...this.#settings }
+      const settings = { ...SETTINGS, unix_socket_directories: `"${socket}"`, ...this.#options.settings }
       const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
       const log_offset = (await log.stat()).size
-      this.#say('starting PostgreSQL')
-      // In a session of its own, so that Ctrl-C in the terminal is ours to handle.
+      this.#options.log('starting PostgreSQL')
+      // A session of its own keeps the terminal's Ctrl-C from reaching PostgreSQL: we stop it in order.
       const child = account.spawn(postgres, ['-D', this.#directory, ...args], {
         detached: true,
         stdio: ['ignore', log.fd, log.fd],
       })
-      child.on('error', () => {}) // has then no pid, which counts as exited
+      child.on('error', () => {}) // it then has no pid, which `hasExited` checks
       child.unref()
       return { child, log_offset }
     } finally {
@@ -180,17 +201,23 @@ export class Cluster {
     }
   }
 
-  /** Makes the cluster under another name first, so that what has the name is always complete. */
+  /** Creates the cluster under a temporary name and renames it, so that it is never incomplete. */
   async #initialize(account: Account, initdb: string, log: number): Promise<void> {
-    this.#say('making a new PostgreSQL cluster')
+    this.#options.log('creating a PostgreSQL cluster')
     for (const name of await readdir(this.#dataDir)) {
       if (name.startsWith('initdb-')) await rm(join(this.#dataDir, name), { recursive: true, force: true })
     }
     const directory = await mkdtemp(join(this.#dataDir, 'initdb-'))
     await chown(directory, account.owner, -1)
-    const options = ['--encoding=UTF8', '--locale=C', '--auth=trust', '--username=flowtrail', '--no-instructions']
-    if (this.#settings.fsync === 'off') options.push('--no-sync')
-    const log_offset = await sizeOf(this.#log)
+    const options = [
+      '--encoding=UTF8',
+      '--locale=C',
+      '--auth=trust',
+      `--username=${this.#options.name}`,
+      '--no-instructions',
+    ]
+    if (this.#options.settings.fsync === 'off') options.push('--no-sync')
+    const log_offset = await sizeOf(this.#logFile)
     const child = account.spawn(initdb, ['-D', directory, ...options], { stdio: ['ignore', log, log] })
     const [code] = (await once(child, 'exit')) as [number | null]
     if (code !== 0) throw await this.#failure('initdb failed', log_offset)
@@ -200,23 +227,21 @@ export class Cluster {
   async #checkVersion(major: string): Promise<void> {
     const version = (await readFile(join(this.#directory, 'PG_VERSION'), 'utf8')).trim()
     if (version === major) return
-    const remedy = 'Export with the release of Flowtrail that made it and import here, or set DATABASE_URL.'
-    throw new Error(
-      `${this.#directory} was made by PostgreSQL ${version}, and this is PostgreSQL ${major}, which cannot read it. ${remedy}`,
-    )
+    const problem = `${this.#directory} was created by PostgreSQL ${version}, which PostgreSQL ${major} cannot read`
+    throw new Error(`${problem}. ${this.#options.advice.upgrade}`)
   }
 
-  /** PostgreSQL takes only files that its user owns. Only root ever has to give them, having run in another way. */
-  async #giveTo(owner: number): Promise<void> {
+  /** PostgreSQL requires that its user owns the files. They change owner only when root switches launch strategies. */
+  async #chown(owner: number): Promise<void> {
     if ((await stat(this.#directory)).uid === owner) return
     await promisify(execFile)('chown', ['-R', '-h', String(owner), this.#directory])
   }
 
   /**
-   * PostgreSQL takes a postmaster.pid for its own whenever a process of that pid exists, though the machine has
-   * restarted since. Where none exists we leave the file to it, for what it says of shared memory still in use.
+   * Removes a postmaster.pid whose pid belongs to an unrelated process, as after a reboot: PostgreSQL would take that
+   * process for its postmaster. If no such process exists, PostgreSQL needs the file to detect shared memory in use.
    */
-  async #forgetPidOfAnother(): Promise<void> {
+  async #removeStalePidFile(): Promise<void> {
     const [pid] = await this.#pidFile()
     if (!Number(pid)) return
     try {
@@ -227,51 +252,51 @@ export class Cluster {
     if (!(await this.#postmaster())) await rm(join(this.#directory, 'postmaster.pid'), { force: true })
   }
 
-  async #refuseLastingFailure({ log_offset }: Start): Promise<void> {
-    if (!PASSING.test(await this.#logFrom(log_offset)))
+  async #throwUnlessTransient({ log_offset }: Launch): Promise<void> {
+    if (!TRANSIENT_FAILURE.test(await this.#logFrom(log_offset)))
       throw await this.#failure('PostgreSQL did not start', log_offset)
   }
 
-  async #failure(what: string, log_offset = 0): Promise<Error> {
+  async #failure(summary: string, log_offset = 0): Promise<Error> {
     const lines = (await this.#logFrom(log_offset)).trimEnd().split('\n').slice(-10)
-    return new Error([`${what}. The last lines of ${this.#log}:`, ...lines].join('\n'))
+    return new Error([`${summary}. The last lines of ${this.#logFile}:`, ...lines].join('\n'))
   }
 
   async #logFrom(offset: number): Promise<string> {
-    return (await readFile(this.#log)).subarray(offset).toString()
+    return (await readFile(this.#logFile)).subarray(offset).toString()
   }
 }
 
-async function stopPid(pid: number): Promise<void> {
+async function shutDownPid(pid: number): Promise<void> {
   const live = await liveProcess(pid)
-  if (live) await stop({ pid, birth: live.birth })
+  if (live) await shutDown({ pid, startTime: live.startTime })
 }
 
-async function stop(server: { pid: number; birth: string }): Promise<void> {
+async function shutDown(server: { pid: number; startTime: string }): Promise<void> {
   for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
-    const deadline = Date.now() + STOP_DEADLINE_MS
+    const deadline_ms = Date.now() + STOP_TIMEOUT_ms
     try {
       if (await isAlive(server)) process.kill(server.pid, signal)
     } catch (error) {
       if (!hasCode(error, 'ESRCH')) throw error
     }
-    while (Date.now() < deadline) {
+    while (Date.now() < deadline_ms) {
       if (!(await isAlive(server))) return
-      await sleep(POLL_MS)
+      await sleep(POLL_INTERVAL_ms)
     }
   }
-  throw new Error(`PostgreSQL, pid ${server.pid}, does not stop.`)
+  throw new Error(`PostgreSQL (pid ${server.pid}) does not stop`)
 }
 
-async function isAlive({ pid, birth }: { pid: number; birth: string }): Promise<boolean> {
-  return (await liveProcess(pid))?.birth === birth
+async function isAlive({ pid, startTime }: { pid: number; startTime: string }): Promise<boolean> {
+  return (await liveProcess(pid))?.startTime === startTime
 }
 
 function hasExited(child: ChildProcess): boolean {
   return child.pid === undefined || child.exitCode !== null || child.signalCode !== null
 }
 
-async function isThere(path: string): Promise<boolean> {
+async function pathExists(path: string): Promise<boolean> {
   return (await stat(path).catch(() => undefined)) !== undefined
 }
 

@@ -1,41 +1,48 @@
 /**
- * The PostgreSQL that comes with us, for when nobody gives us one. It outlives the process that starts it: each
- * process that needs it says so in `users`, whoever finds it down starts it, and the last to leave stops it.
+ * The PostgreSQL from our npm packages, for use without a server of one's own. It outlives the process that starts it
+ * (ADR 0011): each process that uses it registers in `users`, whoever finds it stopped starts it, and the last one to
+ * unregister stops it.
  *
- * In the data directory: `postgres` the cluster, `postgres.log`, `socket` a link to the directory of the socket,
- * `users` and `lock` a file for each process that uses the server, or is starting or stopping it.
- * All these processes must see each other: one machine, one pid namespace.
+ * The data directory contains `postgres` (the cluster), `postgres.log`, `socket` (a symlink to the directory of the
+ * socket), and `users` and `lock`, with a file for each process that uses the server, or is starting or stopping it.
+ * These processes must see each other: one machine, one pid namespace.
  */
 import type { ChildProcess } from 'node:child_process'
 import { mkdir, realpath } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { Cluster } from './cluster.ts'
-import { alone, enter, leave, present } from './presence.ts'
+import { type Advice, Cluster } from './cluster.ts'
+import { liveRegistrations, register, unregister, withLock } from './process-registry.ts'
 
-const SUPERVISION_INTERVAL_MS = 1_000
+/** Short, since a check only reads two small files. The exit of a child process is noticed without it. */
+const SUPERVISION_INTERVAL_ms = 1_000
 
 export interface EmbeddedServer {
-  /** Connection string of the `flowtrail` database on it (over the Unix socket). */
+  /** Connection string of the database `name` (over the Unix socket). */
   readonly url: string
-  /** Lets go of the server; the last user's release stops it (fast shutdown, awaited). Idempotent. */
+  /** Ends this use; with the last one the server stops (fast shutdown, awaited). Idempotent. */
   release(): Promise<void>
 }
 
 export interface EmbeddedOptions {
-  /** Absolute or relative; made if missing. The cluster goes to `postgres` in it. */
+  /** Absolute or relative; created if missing. */
   dataDir: string
-  /** PostgreSQL settings for the case that it is this call that starts it, such as `fsync: 'off'` for tests. */
+  /** Of the database and its superuser, lower-case letters; also the prefix of the socket's directory. */
+  name?: string
+  /** PostgreSQL settings in case this call starts the server, such as `fsync: 'off'` for tests. */
   settings?: Record<string, string>
-  /** Told what happens, in messages of a line. */
+  /** Called with one-line messages. */
   onLog?: (message: string) => void
-  /** While this is held, start the server again whenever it dies. */
+  /** Restart the server whenever it dies, until the release. */
   supervise?: boolean
+  advice?: Partial<Advice>
 }
 
+const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it with the older version.' }
+
 /**
- * Starts the embedded PostgreSQL of a data directory, or joins those who use it already.
- * @throws Error, saying what to do, when it is not installed for this platform, cannot run under this account, or the
- * data is of another major version; with the last lines of PostgreSQL's log when it does not start
+ * Starts the embedded PostgreSQL of a data directory, or uses the running one.
+ * @throws Error with advice when it is not installed for this platform, cannot run under this account, or the data is of
+ * another major version; with the last lines of PostgreSQL's log when it does not start
  */
 export async function useEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
   const path = resolve(options.dataDir)
@@ -44,26 +51,26 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
   const [users, lock] = [join(dataDir, 'users'), join(dataDir, 'lock')]
   for (const directory of [users, lock]) await mkdir(directory, { recursive: true })
 
-  const say = options.onLog ?? (() => {})
-  const cluster = new Cluster(dataDir, options.settings ?? {}, say)
-  const part = async (user: string) => {
-    await leave(users, user)
-    if ((await present(users)).length === 0) await cluster.down()
+  const { name = 'postgres', settings = {}, onLog: log = () => {} } = options
+  const cluster = new Cluster(dataDir, { name, settings, advice: { ...ADVICE, ...options.advice }, log })
+  const endUse = async (user: string) => {
+    await unregister(users, user)
+    if ((await liveRegistrations(users)).length === 0) await cluster.stop()
   }
-  const { user, url, child } = await alone(lock, async () => {
-    const user = await enter(users)
+  const { user, url, child } = await withLock(lock, async () => {
+    const user = await register(users)
     try {
-      return { user, ...(await cluster.up()) }
+      return { user, ...(await cluster.ensureRunning()) }
     } catch (error) {
-      await part(user).catch(() => {}) // the first error tells more
+      await endUse(user).catch(() => {}) // the first error is more informative
       throw error
     }
   })
-  const endSupervision = options.supervise ? supervise(cluster, child, lock, say) : async () => {}
+  const endSupervision = options.supervise ? supervise(cluster, child, lock, log) : async () => {}
 
   const release = async () => {
     await endSupervision()
-    await alone(lock, () => part(user))
+    await withLock(lock, () => endUse(user))
   }
   let released: Promise<void> | undefined
   return {
@@ -75,31 +82,31 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
   }
 }
 
-/** Keeps the server up until the returned function is called. */
-function supervise(cluster: Cluster, child: ChildProcess | undefined, lock: string, say: (message: string) => void) {
+/** Keeps the server running until the returned function is called. */
+function supervise(cluster: Cluster, child: ChildProcess | undefined, lock: string, log: (message: string) => void) {
   const end = new AbortController()
-  const revive = async () => {
-    if (await cluster.isUp()) return
-    say('PostgreSQL is gone: starting it again')
-    await alone(lock, async () => {
-      const { child } = await cluster.up(end.signal)
+  const restart = async () => {
+    if (await cluster.isRunning()) return
+    log('PostgreSQL has stopped; restarting it')
+    await withLock(lock, async () => {
+      const { child } = await cluster.ensureRunning(end.signal)
       child?.once('exit', check)
     })
   }
   let checking: Promise<void> | undefined
   const check = () => {
     if (end.signal.aborted) return
-    checking ??= revive()
+    checking ??= restart()
       .catch((error: Error) => {
-        if (!end.signal.aborted) say(error.message.replaceAll('\n', ' '))
+        if (!end.signal.aborted) log(error.message.replaceAll('\n', ' '))
       })
       .finally(() => {
         checking = undefined
       })
   }
-  // The exit of a child of ours is told at once; others have to be watched.
+  // The exit of our own child is an event; a server that another process started has to be polled.
   child?.once('exit', check)
-  const timer = setInterval(check, SUPERVISION_INTERVAL_MS).unref()
+  const timer = setInterval(check, SUPERVISION_INTERVAL_ms).unref()
   return async () => {
     end.abort()
     clearInterval(timer)

@@ -2,27 +2,30 @@ import { chown, lstat, mkdir, mkdtemp, readlink, rm, rmdir, stat, symlink } from
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import { hasCode } from './presence.ts'
+import { hasCode } from './process-registry.ts'
 
 export const PORT = '5432'
 const SOCKET = `.s.PGSQL.${PORT}`
-const PATH_LIMIT_BYTES = 103
-const DATABASE = 'flowtrail'
+/** sun_path has 104 bytes on macOS, fewer than on Linux, and ends with a NUL. */
+const MAX_PATH_bytes = 103
 
 /**
- * The directory of a cluster's socket: outside the data directory, whose path may be too long for a socket, and ours
- * alone, since whoever reaches the socket is let in. A link in the data directory tells every process where it is.
+ * The directory of a cluster's socket: outside the data directory, whose path may be too long for a socket, and accessible
+ * only to us, since the server trusts whoever reaches the socket. A symlink in the data directory points to it.
  */
 export class SocketDirectory {
   readonly #link: string
   readonly #cluster: string
+  readonly #prefix: string
 
-  constructor(link: string, cluster: string) {
+  /** @param prefix of the directory's name, which ends with random characters */
+  constructor(link: string, cluster: string, prefix: string) {
     this.#link = link
     this.#cluster = cluster
+    this.#prefix = prefix
   }
 
-  /** Its path, if it is there and no trap that another user laid: its parent is open to all. */
+  /** Its path if it exists and belongs to the cluster's owner: in a world-writable directory others may take its name. */
   async find(): Promise<string | undefined> {
     try {
       const path = await readlink(this.#link)
@@ -39,21 +42,24 @@ export class SocketDirectory {
     return path !== undefined && (await lstat(join(path, SOCKET)).catch(() => undefined)) !== undefined
   }
 
-  /** Makes it, empty, under the name that connection strings hold already, unless somebody has taken that. */
-  async make(owner: number): Promise<string> {
+  /**
+   * Creates it, empty, under the path that earlier connection strings contain, if that is still free.
+   * @returns its path
+   */
+  async create(owner: number): Promise<string> {
     const found = await this.find()
     if (found) {
       for (const name of [SOCKET, `${SOCKET}.lock`]) await rm(join(found, name), { force: true })
       return found
     }
-    const path = (await this.#remake()) ?? (await mkdtemp(join(parent(owner), 'flowtrail-')))
+    const path = (await this.#recreate()) ?? (await mkdtemp(join(parentDirectory(owner, this.#prefix), this.#prefix)))
     await chown(path, owner, -1)
     await rm(this.#link, { force: true })
     await symlink(path, this.#link)
     return path
   }
 
-  async #remake(): Promise<string | undefined> {
+  async #recreate(): Promise<string | undefined> {
     try {
       const path = await readlink(this.#link)
       await mkdir(path, { mode: 0o700 })
@@ -63,33 +69,35 @@ export class SocketDirectory {
     }
   }
 
-  /** Removes it for tidiness' sake, once PostgreSQL has stopped. */
+  /** Removes it if it is empty. To be called when PostgreSQL has stopped. */
   async remove(): Promise<void> {
     const path = await this.find()
     if (path) await rmdir(path).catch(() => {})
   }
 }
 
-/** Not everybody can reach our TMPDIR, and a socket's path does not fit into every one. */
-function parent(owner: number): string {
-  const length = Buffer.byteLength(join(tmpdir(), 'flowtrail-XXXXXX', SOCKET))
-  return length <= PATH_LIMIT_BYTES && owner === process.geteuid?.() ? tmpdir() : '/tmp'
+/** TMPDIR, unless another user may lack access to it or the socket's path would be too long. */
+function parentDirectory(owner: number, prefix: string): string {
+  const length = Buffer.byteLength(join(tmpdir(), `${prefix}XXXXXX`, SOCKET))
+  return length <= MAX_PATH_bytes && owner === process.geteuid?.() ? tmpdir() : '/tmp'
 }
 
 /**
- * Connects to the server whose socket is in that directory, and makes the service's database if there is none.
- * @returns the database's connection string, or undefined when the server does not accept connections for now
+ * Connects to the server with its socket in that directory, as its superuser `name`, and creates the database of the same
+ * name if it does not exist.
+ *
+ * @returns the database's connection string, or undefined while the server does not accept connections
  */
-export async function connectionString(directory: string): Promise<string | undefined> {
+export async function connectionString(directory: string, name: string): Promise<string | undefined> {
   const to = (database: string) =>
-    `postgresql://flowtrail@localhost:${PORT}/${database}?host=${encodeURIComponent(directory)}&sslmode=disable`
+    `postgresql://${name}@localhost:${PORT}/${database}?host=${encodeURIComponent(directory)}&sslmode=disable`
   const client = new pg.Client({ connectionString: to('postgres'), connectionTimeoutMillis: 5_000 })
-  client.on('error', () => {}) // the promises fail as well
+  client.on('error', () => {}) // the promises reject as well
   try {
     await client.connect()
-    const { rowCount } = await client.query('SELECT FROM pg_database WHERE datname = $1', [DATABASE])
-    if (rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`)
-    return to(DATABASE)
+    const { rowCount } = await client.query('SELECT FROM pg_database WHERE datname = $1', [name])
+    if (rowCount === 0) await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
+    return to(name)
   } catch (error) {
     // Starting, stopping or full (classes 57 and 53), or not yet or no longer listening.
     if (!(error instanceof pg.DatabaseError) || /^5[37]/.test(error.code ?? '')) return undefined

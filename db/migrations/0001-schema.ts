@@ -1,8 +1,8 @@
 import { type Kysely, sql } from 'kysely'
 
 /**
- * The whole schema. Every key leads with project_id so that one project's rows can live together on one node,
- * and every identifier is compared bytewise (COLLATE "C"). timestamptz(3) rounds, so writers truncate first.
+ * The initial schema. Every key starts with project_id, so that the tables can be distributed by project, and every
+ * identifier is compared bytewise (COLLATE "C"). timestamptz(3) rounds, so writers truncate first.
  */
 const statements = [
   `CREATE TABLE projects (
@@ -113,7 +113,7 @@ const statements = [
     PRIMARY KEY (project_id, key_id)
   )`,
   'CREATE INDEX api_keys_key_id_idx ON api_keys (key_id)',
-  // On a Citus cluster the tables are spread by project; on plain PostgreSQL this does nothing.
+  // On a Citus cluster the tables are distributed by project; on plain PostgreSQL this does nothing.
   `DO $$
   DECLARE
     distributed text;

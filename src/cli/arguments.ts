@@ -1,22 +1,22 @@
 import { InvalidArgumentError } from 'commander'
 import { idProblem } from '../domain/text.ts'
 
-/** Reads the id of a project or another resource for commander. */
+/** Parses the id of a project or another resource, for commander. */
 export function resourceId(text: string): string {
   const problem = idProblem(text)
   if (problem !== undefined) throw new InvalidArgumentError(`It ${problem}.`)
   return text
 }
 
-/** Reads the public id of a key for commander. Whoever gives the key itself means its id. */
+/** Parses the public id of an API key, for commander. Also accepts the whole key, which contains its id. */
 export function keyId(text: string): string {
   const [, id] = /^(?:ft_)?([0-9A-Za-z]{12})(?:_[0-9A-Za-z]{33})?$/.exec(text) ?? []
-  if (id === undefined) throw new InvalidArgumentError('Write the 12 letters and digits after ft_.')
+  if (id === undefined) throw new InvalidArgumentError('Expected the 12 letters and digits after ft_.')
   return id
 }
 
-/** Reads a whole number from 1 to a billion for commander. */
+/** Parses an integer from 1 to 999999999, for commander. */
 export function count(text: string): number {
-  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Write a whole number from 1 to 999999999.')
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Expected an integer from 1 to 999999999.')
   return Number(text)
 }

@@ -13,7 +13,7 @@ import { createKey } from './keys.ts'
 import { print } from './output.ts'
 import { importProgress } from './progress.ts'
 
-/** Loads the demo project, or more of it; what is there already stays. */
+/** Imports the demo project. Records that exist stay as they are. */
 export async function loadDemo(url: string, options: DemoOptions): Promise<void> {
   const pool = createPool(url, { max: 1 })
   const progress = importProgress()
@@ -29,20 +29,20 @@ async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
   for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
 }
 
-/** Where the key of a demo project is kept: `demo-key`, and for a project of another name a file of its own. */
+/** The file with a demo project's key: `demo-key`, or with a suffix for a project with another id. */
 export function demoKeyFile(config: Config, projectId: string): string {
   const name = projectId === DEMO.projectId ? 'demo-key' : `demo-key-${encodeURIComponent(projectId)}`
   return path.join(config.dataDir, name)
 }
 
-/** The demo project's key out of its file while it is valid, else a new one, kept there for its owner alone. */
+/** The demo project's key from its file, replaced by a new one if it is not valid. Only the file's owner can read it. */
 export async function demoKey(config: Config, db: Database, projectId: string): Promise<string> {
   const file = demoKeyFile(config, projectId)
-  const kept = await readFile(file, 'utf8').then(
+  const stored = await readFile(file, 'utf8').then(
     (text) => text.trim(),
     () => '',
   )
-  if (await isValid(db, projectId, kept)) return kept
+  if (await isValid(db, projectId, stored)) return stored
   const key = await createKey(db, projectId, { name: 'demo', scopes: SCOPES, expires_at: null })
   await mkdir(path.dirname(file), { recursive: true })
   await rm(file, { force: true })
@@ -59,9 +59,9 @@ async function isValid(db: Database, projectId: string, text: string): Promise<b
 
 export const demoCommand = () =>
   new Command('demo')
-    .description('load a realistic project, the same each time, and print a key for it')
-    .option('--entries <n>', 'how many entries it has, with about ten events each', count, 400)
-    .option('--project <id>', 'its id', resourceId, DEMO.projectId)
+    .description('load a realistic, reproducible project and print an API key for it')
+    .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
+    .option('--project <id>', 'project id', resourceId, DEMO.projectId)
     .action(({ entries, project }: { entries: number; project: string }) => {
       const config = readConfig()
       return onDatabase(config, async (db, url) => {

@@ -3,16 +3,16 @@ import { InvalidArgumentError } from 'commander'
 const UNIT_ms: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /**
- * Makes a reader of durations such as `90d`, `24h`, `30m` or `45s` for commander.
- * @param least the shortest that is allowed, as one writes it
- * @param most the longest
- * @returns a function from text to milliseconds
+ * Makes a parser of durations such as `90d`, `24h`, `30m` or `45s`, for commander.
+ * @param min the shortest duration allowed, in the same format
+ * @param max the longest
+ * @returns a function that parses to milliseconds
  */
-export function durationBetween(least: string, most: string): (text: string) => number {
+export function durationBetween(min: string, max: string): (text: string) => number {
   return (text) => {
     const duration_ms = parse(text)
-    if (duration_ms >= parse(least) && duration_ms <= parse(most)) return duration_ms
-    throw new InvalidArgumentError(`Write a number and a unit out of s, m, h and d, from ${least} to ${most}.`)
+    if (duration_ms >= parse(min) && duration_ms <= parse(max)) return duration_ms
+    throw new InvalidArgumentError(`Expected a duration from ${min} to ${max}, with the unit s, m, h or d.`)
   }
 }
 

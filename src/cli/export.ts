@@ -9,8 +9,8 @@ import { requireProject } from './projects.ts'
 
 export const exportCommand = () =>
   new Command('export')
-    .description('write a project to standard output as import takes it, all but its keys')
-    .requiredOption('--project <id>', 'the project (required)', resourceId)
+    .description('write a project, except its API keys, to standard output in import format')
+    .requiredOption('--project <id>', 'project id (required)', resourceId)
     .action(({ project }: { project: string }) =>
       onDatabase(readConfig(), async (db, url) => {
         await requireProject(db, project)

@@ -12,8 +12,8 @@ const COLUMNS = ['type', 'read', 'added', 'updated', 'unchanged']
 
 export const importCommand = () =>
   new Command('import')
-    .description('load newline-delimited JSON, all of it or nothing; loading it again changes nothing')
-    .argument('<file>', 'the file, or - for standard input')
+    .description('import newline-delimited JSON in one transaction; idempotent')
+    .argument('<file>', 'path of the file, or - for standard input')
     .option('--json', 'print JSON')
     .action(async (file: string, { json }: { json?: boolean }) => {
       const config = readConfig()
@@ -22,7 +22,7 @@ export const importCommand = () =>
         await onDatabase(config, async (_, url) => {
           const summary = await load(url, handle)
           if (summary.duplicate_lines > 0) {
-            process.stderr.write(`Lines that repeat an earlier one and count once: ${summary.duplicate_lines}\n`)
+            process.stderr.write(`Duplicate lines ignored: ${summary.duplicate_lines}\n`)
           }
           await printRows(rowsOf(summary), COLUMNS, json)
         })
@@ -33,11 +33,11 @@ export const importCommand = () =>
 
 async function openFile(file: string): Promise<FileHandle> {
   const handle = await open(file).catch(({ code, message }: NodeJS.ErrnoException) => {
-    throw new CommandError(code === 'ENOENT' ? `There is no file ${file}` : `${file} cannot be read: ${message}`)
+    throw new CommandError(code === 'ENOENT' ? `File ${file} does not exist` : `Cannot read ${file}: ${message}`)
   })
   if (!(await handle.stat()).isDirectory()) return handle
   await handle.close()
-  throw new CommandError(`${file} is a directory; name a file, or - for standard input`)
+  throw new CommandError(`${file} is a directory; expected a file, or - for standard input`)
 }
 
 async function load(url: string, handle: FileHandle | undefined): Promise<ImportSummary> {

@@ -14,11 +14,11 @@ const COLUMNS = ['key_id', 'project_id', 'name', 'scopes', 'created_at', 'expire
 export interface KeyOptions {
   name: string
   scopes: readonly string[]
-  /** In the wire's form; none for a key that does not expire. */
+  /** As an ISO timestamp; null for a key that does not expire. */
   expires_at: string | null
 }
 
-/** Stores a new key. @returns the key as its holder sends it, which nothing can tell again */
+/** Creates an API key. @returns the whole key, which is not stored and cannot be shown again */
 export async function createKey(db: Database, projectId: string, options: KeyOptions): Promise<string> {
   const key = generateKey()
   await insertKey(db, projectId, {
@@ -35,14 +35,14 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
 const fromNow = (duration_ms: number) => new Date(Date.now() + duration_ms).toISOString()
 
 const addScope = (scope: string, scopes: string[] | undefined) => {
-  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Known scopes are ${SCOPES.join(' and ')}.`)
+  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Allowed scopes are ${SCOPES.join(' and ')}.`)
   return [...new Set([...(scopes ?? []), scope])]
 }
 
 async function usableKey(db: Database, id: string) {
   const key = await findKeyById(db, id)
-  if (!key) throw new CommandError(`There is no key ${id}; flowtrail keys list shows all`)
-  if (key.revoked_at !== null) throw new CommandError(`The key ${id} was revoked at ${key.revoked_at}`)
+  if (!key) throw new CommandError(`Key ${id} does not exist. Run: flowtrail keys list`)
+  if (key.revoked_at !== null) throw new CommandError(`Key ${id} was revoked at ${key.revoked_at}`)
   return key
 }
 
@@ -50,15 +50,13 @@ export function keysCommand(): Command {
   const keys = new Command('keys').description('create, list, revoke and rotate API keys')
   keys
     .command('create')
-    .description('create a key and print it, alone and this once')
-    .requiredOption('--project <id>', 'the project it opens (required)', resourceId)
-    .option('--name <name>', 'what it is for')
-    .addOption(
-      new Option('--scope <scope>', `${SCOPES.join(' or ')}; repeat for several; all by default`).argParser(addScope),
-    )
+    .description('create a key and print it; it cannot be shown again')
+    .requiredOption('--project <id>', 'project that it gives access to (required)', resourceId)
+    .option('--name <name>', 'name, such as its purpose')
+    .addOption(new Option('--scope <scope>', `${SCOPES.join(' or ')}; repeatable (default: all)`).argParser(addScope))
     .option(
       '--expires <duration>',
-      'how long it is valid, such as 90d or 12h; for ever by default',
+      'validity, such as 90d or 12h (default: unlimited)',
       durationBetween('1s', '36500d'),
     )
     .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
@@ -76,7 +74,7 @@ export function keysCommand(): Command {
   keys
     .command('list')
     .description('list keys, without their secrets')
-    .option('--project <id>', 'only those of this project', resourceId)
+    .option('--project <id>', 'only keys of this project', resourceId)
     .option('--json', 'print JSON')
     .action(({ project, json }: { project?: string; json?: boolean }) =>
       onDatabase(readConfig(), async (db) => {
@@ -86,8 +84,8 @@ export function keysCommand(): Command {
     )
   keys
     .command('revoke')
-    .description('refuse a key from now on')
-    .argument('<key-id>', 'its id, the 12 characters after ft_', keyId)
+    .description('revoke a key; it is refused within a second')
+    .argument('<key-id>', 'key id, the 12 characters after ft_', keyId)
     .action((id: string) =>
       onDatabase(readConfig(), async (db) => {
         const key = await usableKey(db, id)
@@ -96,12 +94,10 @@ export function keysCommand(): Command {
     )
   keys
     .command('rotate')
-    .description(
-      'replace a key: print a new one that has its project, name, scopes and expiry, and let the old one expire',
-    )
-    .argument('<key-id>', 'its id, the 12 characters after ft_', keyId)
+    .description('create a key with the same project, name, scopes and expiry, print it, and let the old one expire')
+    .argument('<key-id>', 'key id, the 12 characters after ft_', keyId)
     .addOption(
-      new Option('--overlap <duration>', 'how long the old key stays valid, 0h to 30d')
+      new Option('--overlap <duration>', 'how long the old key remains valid, 0h to 30d')
         .argParser(durationBetween('0h', '30d'))
         .default(86_400_000, '24h'),
     )
@@ -110,7 +106,7 @@ export function keysCommand(): Command {
         const rotated = await db.transaction().execute(async (trx) => {
           const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
           if (expires_at !== null && expires_at <= fromNow(0)) {
-            throw new CommandError(`The key ${id} expired at ${expires_at}; flowtrail keys create makes a new one`)
+            throw new CommandError(`Key ${id} expired at ${expires_at}. Create a new one with: flowtrail keys create`)
           }
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)

@@ -3,40 +3,40 @@ import { Interrupted } from './interruptible.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1
-const WRONG_USAGE = 2
+const USAGE_ERROR = 2
 
-// Whoever writes is told what went wrong; without a listener it would end the process.
+// Each write reports its own error; without a listener the event would end the process.
 process.stdout.on('error', () => {})
 
 try {
   await createProgram().parseAsync()
 } catch (error) {
   if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? 0 : WRONG_USAGE
+    process.exitCode = error.exitCode === 0 ? 0 : USAGE_ERROR
   } else if (error instanceof Interrupted) {
-    say(error.message)
-    // The work that was broken off may hold on to connections and streams.
+    printError(error.message)
+    // The interrupted work may keep connections and streams open.
     process.exit(error.status)
   } else if (!isBrokenPipe(error)) {
-    say(explain(error))
+    printError(describe(error))
     process.exitCode = FAILURE
   }
 }
 
-function say(message: string): void {
+function printError(message: string): void {
   process.stderr.write(`flowtrail: ${message}\n`)
 }
 
-/** Whether whoever reads our output has had enough, as `head` has. */
+/** Whether the reader of our output has closed it, as `head` does. */
 function isBrokenPipe(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'EPIPE'
 }
 
-/** What went wrong in one line. */
-function explain(error: unknown): string {
+/** A one-line message. */
+function describe(error: unknown): string {
   const errors = error instanceof AggregateError ? error.errors : [error]
   const messages = errors.map((one) => (one instanceof Error ? one.message || one.name : String(one)))
   const message = [...new Set(messages)].join('; ').replace(/\s*\n\s*/g, ' ')
-  const isUnreached = errors.some((one) => ['connect', 'getaddrinfo'].includes(one?.syscall))
-  return isUnreached ? `The database cannot be reached: ${message}` : message
+  const isUnreachable = errors.some((one) => ['connect', 'getaddrinfo'].includes(one?.syscall))
+  return isUnreachable ? `Cannot connect to the database: ${message}` : message
 }

@@ -7,7 +7,7 @@ import { printRows } from './output.ts'
 
 export const migrateCommand = () =>
   new Command('migrate')
-    .description('bring the database to the newest schema; running it again, or twice at once, does no harm')
+    .description('apply pending migrations; idempotent, and safe to run concurrently')
     .option('--status', 'only list the migrations and when each was applied')
     .option('--json', 'print JSON')
     .action(({ status, json }: { status?: boolean; json?: boolean }) =>

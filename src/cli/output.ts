@@ -1,21 +1,21 @@
-/** A failure to be told in one line; the command ends with status 1. */
+/** A failure with a one-line message; the command exits with status 1. */
 export class CommandError extends Error {}
 
 export type Row = Record<string, string | number | boolean | null | readonly string[]>
 
-/** Writes on stdout. @throws what went wrong: EPIPE when the reader has had enough */
+/** Writes to stdout. @throws the error of the write, such as EPIPE when the reader has closed it */
 export function print(text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(text, (error) => (error ? reject(error) : resolve()))
   })
 }
 
-/** Prints rows on stdout: as a table for people, or as a JSON array with `json`. */
+/** Prints rows to stdout as a table or, with `json`, as a JSON array. */
 export async function printRows(rows: readonly Row[], columns: readonly string[], json = false): Promise<void> {
   await print(json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows, columns))
 }
 
-/** Columns side by side under their names, numbers flush right. */
+/** Formats rows under their column names, numbers right-aligned. */
 function table(rows: readonly Row[], columns: readonly string[]): string {
   const aligned = columns.map((column) => {
     const cells = [column, ...rows.map((row) => cell(row[column]))]
@@ -27,9 +27,9 @@ function table(rows: readonly Row[], columns: readonly string[]): string {
   return lines.map((line) => `${line.trimEnd()}\n`).join('')
 }
 
-/** A value on one line; what is missing or empty is a dash. */
+/** Formats a value on one line; missing and empty ones as a dash. */
 function cell(value: Row[string] | undefined): string {
   const text = Array.isArray(value) ? value.join(' ') : String(value ?? '')
-  // Names come from imports too and hold what they like.
+  // Names, which may be imported, can contain line breaks and terminal escapes.
   return text.replace(/\p{Cc}+/gu, ' ') || '-'
 }

@@ -9,34 +9,34 @@ import { projectsCommand } from './projects.ts'
 import { serveCommand } from './serve.ts'
 
 const EPILOGUE = `
-Settings come from the environment. Without DATABASE_URL the embedded PostgreSQL
-under DATA_DIR is used; it is started when it is not running. README.md has more.`
+Settings are environment variables, described in README.md. Without DATABASE_URL
+the embedded PostgreSQL in DATA_DIR is used, and started if it is not running.`
 
-/** The whole command line. Parsing throws CommanderError for wrong usage, of which it has told then. */
+/** Defines the whole command line. Parsing prints usage errors and then throws CommanderError. */
 export function createProgram(): Command {
   const program = new Command('flowtrail')
-    .description('A service for reading flows, entries and events, and recording custom events')
+    .description('HTTP service to read flows, entries and events, and to record custom events')
     .version(packageJson.version)
     .addHelpText('after', EPILOGUE)
   const data = [importCommand(), exportCommand()]
   for (const command of [serveCommand(), migrateCommand(), demoCommand(), projectsCommand(), keysCommand(), ...data]) {
     program.addCommand(command)
   }
-  tellInOneLine(program)
+  printErrorsOnOneLine(program)
   return program
 }
 
-/** Makes wrong usage of a command and its subcommands an error of one line that points to the help. */
-function tellInOneLine(command: Command, path = command.name()): void {
+/** Prints usage errors of a command and its subcommands on one line that refers to its help. */
+function printErrorsOnOneLine(command: Command, path = command.name()): void {
   command.exitOverride().configureOutput({
     outputError: (text, write) => {
-      const problem = text
+      const message = text
         .replace(/^error: /, '')
         .trim()
         .replace(/\s*\n\s*/g, ' ')
         .replace(/\.$/, '')
-      write(`flowtrail: ${problem}. See ${path} --help\n`)
+      write(`flowtrail: ${message}. See ${path} --help\n`)
     },
   })
-  for (const subcommand of command.commands) tellInOneLine(subcommand, `${path} ${subcommand.name()}`)
+  for (const subcommand of command.commands) printErrorsOnOneLine(subcommand, `${path} ${subcommand.name()}`)
 }

@@ -2,7 +2,7 @@ import { type GenericFormatter, SingleBar } from 'cli-progress'
 import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
 
-/** Shows how far something is, on stderr when that is a terminal; else nothing is written. */
+/** Shows progress on stderr if that is a terminal. */
 export interface Progress<P> {
   update: (progress: P) => void
   stop: () => void
@@ -12,7 +12,7 @@ const SILENT = { update: () => {}, stop: () => {} }
 const MEGABYTE = 1024 * 1024
 const BAR_characters = 30
 
-/** @param total_bytes size of the input when it is known, as a file's is */
+/** @param total_bytes size of the input if it is known, as for a file */
 export function importProgress(total_bytes?: number): Progress<ImportProgress> {
   if (!process.stderr.isTTY) return SILENT
   let line = new ProgressLine('reading', total_bytes)
@@ -32,7 +32,7 @@ export function importProgress(total_bytes?: number): Progress<ImportProgress> {
   }
 }
 
-/** Only for what takes a while, and not where the records themselves go to the terminal. */
+/** Shown only after a second, and not when the records themselves go to the terminal. */
 export function exportProgress(): Progress<ExportProgress> {
   if (!process.stderr.isTTY || process.stdout.isTTY) return SILENT
   const quietUntil_ms = Date.now() + 1000
@@ -47,7 +47,7 @@ export function exportProgress(): Progress<ExportProgress> {
   }
 }
 
-/** A line of the terminal that is written anew while something goes on, with a bar where its end is known. */
+/** A terminal line that is redrawn with the progress, including a bar if the total is known. */
 class ProgressLine {
   readonly #bar: SingleBar
   readonly #total: number | undefined
@@ -75,7 +75,7 @@ class ProgressLine {
     this.#bar.stop()
   }
 
-  /** How long it still takes at the average rate so far or, where that cannot be said or it is done, has taken. */
+  /** The estimated remaining time, from the average rate so far; if unknown or done, the elapsed time. */
   #time(done: number): string {
     if (this.#total === undefined || done === 0 || done >= this.#total) return duration(this.seconds)
     return `${duration((this.seconds * (this.#total - done)) / done)} left`

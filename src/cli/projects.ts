@@ -6,10 +6,10 @@ import { resourceId } from './arguments.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
 
-/** @throws CommandError when there is no such project */
+/** @throws CommandError if the project does not exist */
 export async function requireProject(db: Database, projectId: string): Promise<void> {
   if (await projectExists(db, projectId)) return
-  throw new CommandError(`There is no project ${projectId}; flowtrail projects list shows all`)
+  throw new CommandError(`Project ${projectId} does not exist. Run: flowtrail projects list`)
 }
 
 export function projectsCommand(): Command {
@@ -17,11 +17,11 @@ export function projectsCommand(): Command {
   projects
     .command('create')
     .description('create a project')
-    .argument('<id>', 'its id, as it will stand in every path', resourceId)
-    .option('--name <name>', 'what people call it; the id by default')
+    .argument('<id>', 'project id, which is part of every URL', resourceId)
+    .option('--name <name>', 'display name (default: the id)')
     .action((id: string, { name }: { name?: string }) =>
       onDatabase(readConfig(), async (db) => {
-        if (!(await insertProject(db, id, name ?? id))) throw new CommandError(`There is a project ${id} already`)
+        if (!(await insertProject(db, id, name ?? id))) throw new CommandError(`Project ${id} already exists`)
       }),
     )
   projects

@@ -7,11 +7,11 @@ import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
 export const serveCommand = () =>
   new Command('serve')
-    .description('run the server until SIGINT or SIGTERM; settings come from the environment')
-    .option('--demo', 'load the demo project the first time, and print a key and a call to try')
+    .description('run the server until SIGINT or SIGTERM')
+    .option('--demo', 'load the demo project if it does not exist; print an API key and a call to try')
     .action(async ({ demo }: { demo?: boolean }) => {
       const config = readConfig()
-      // Only here, since all that a server needs takes the other commands as long again to start.
+      // Loaded only here: the server's modules would double the start-up time of the other commands.
       const { serve } = await import('../server.ts')
       let key = ''
       await serve(config, {
@@ -25,13 +25,13 @@ export const serveCommand = () =>
       })
     })
 
-/** A path as one would type it here: relative when it is below the working directory. */
+/** A path for the operator to type: relative if it is below the working directory. */
 function shortPath(file: string): string {
   const relative = path.relative(process.cwd(), file)
   return relative.startsWith('..') ? file : relative
 }
 
-const welcome = (address: string) => `Flowtrail is at ${address} and its docs at ${address}/docs\n`
+const welcome = (address: string) => `Flowtrail is listening at ${address}; docs at ${address}/docs\n`
 
 const demoWelcome = (address: string, key: string) => `
   Flowtrail is running.
@@ -44,6 +44,6 @@ const demoWelcome = (address: string, key: string) => `
 
     curl -H 'X-Api-Key: ${key}' '${address}/projects/${DEMO.projectId}/modules'
 
-  Ctrl-C stops it.
+  Press Ctrl-C to stop.
 
 `

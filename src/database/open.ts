@@ -3,6 +3,14 @@ import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
 import { connect, type Database } from './pool.ts'
 
+const EMBEDDED = {
+  name: 'flowtrail',
+  advice: {
+    alternative: 'set DATABASE_URL to a PostgreSQL of your own',
+    upgrade: 'Export with the release of Flowtrail that created it and import with this one, or set DATABASE_URL.',
+  },
+}
+
 /** A database server at hand; `release()` lets go of it, which stops an embedded one that nobody else uses. */
 export interface DatabaseServer {
   url: string
@@ -21,8 +29,8 @@ export interface OpenOptions {
  * @throws Error with one line that says how to mend it
  */
 export async function openServer(config: Config, options: OpenOptions = {}): Promise<DatabaseServer> {
-  if (config.databaseUrl !== undefined) return { url: config.databaseUrl, release: async () => {} }
-  const server = await useEmbeddedServer({ dataDir: config.dataDir, ...options })
+  if (config.database.url !== undefined) return { url: config.database.url, release: async () => {} }
+  const server = await useEmbeddedServer({ dataDir: config.dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
 
@@ -38,13 +46,13 @@ export async function ensureMigrated(config: Config, db: Database): Promise<void
   if (newer.length > 0) {
     throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
   }
-  if (config.databaseUrl === undefined) {
+  if (config.database.url === undefined) {
     await migrate(db)
     return
   }
   const missing = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
   if (missing.length > 0) {
-    throw new Error(`The database lacks the migrations ${missing.join(', ')}. Run: npm run -s flowtrail -- migrate`)
+    throw new Error(`Pending migrations: ${missing.join(', ')}. Run: npm run -s flowtrail -- migrate`)
   }
 }
 

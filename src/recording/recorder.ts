@@ -11,13 +11,13 @@ export interface RecorderLimits {
    * How many events may be under way or wait for their turn, over all projects, before more are turned away. Those of one
    * project may take up half of it, so that one that is held up leaves room for the others.
    */
-  maxWaiting?: number
+  maxQueuedEvents?: number
   /** How long an event may wait for its turn, in milliseconds; its caller has given up by then, or tries elsewhere. */
-  maxWait_ms?: number
+  maxQueueWait_ms?: number
   /** How long a batch may wait for its project to be free before others have their turn, in milliseconds. */
-  maxLockWait_ms?: number
+  lockTimeout_ms?: number
   /** The most events of one transaction. */
-  maxBatch?: number
+  maxBatchSize?: number
 }
 
 /** A post that waits for its turn. */
@@ -54,7 +54,13 @@ export class Recorder {
    */
   constructor(pool: pg.Pool, limits: RecorderLimits = {}) {
     this.#pool = pool
-    this.#limits = { maxWaiting: 2_000, maxWait_ms: 10_000, maxLockWait_ms: 500, maxBatch: 256, ...limits }
+    this.#limits = {
+      maxQueuedEvents: 2_000,
+      maxQueueWait_ms: 10_000,
+      lockTimeout_ms: 500,
+      maxBatchSize: 256,
+      ...limits,
+    }
     const half = Math.max(1, Math.floor(pool.options.max / 2))
     this.#free = { shared: half, lone: half }
   }
@@ -68,12 +74,12 @@ export class Recorder {
    * often
    */
   async record(project_id: string, event: ParsedEvent, idempotency_key?: string): Promise<Recorded> {
-    const { maxWaiting } = this.#limits
+    const { maxQueuedEvents } = this.#limits
     const ahead = this.#waiting.get(project_id)?.length ?? 0
-    if (this.#pending >= maxWaiting || ahead >= maxWaiting / 2) throw serviceUnavailable()
+    if (this.#pending >= maxQueuedEvents || ahead >= maxQueuedEvents / 2) throw serviceUnavailable()
     this.#pending += 1
     const post = { ...event, project_id, idempotency_key }
-    const latest_ms = performance.now() + this.#limits.maxWait_ms
+    const latest_ms = performance.now() + this.#limits.maxQueueWait_ms
     const outcome = await new Promise<Recorded | Error>((settle) => {
       this.#queueOf(project_id).push({ post, latest_ms, settle })
       this.#schedule()
@@ -112,11 +118,11 @@ export class Recorder {
     if (this.#free[kind] === 0) return batch
     for (const [projectId, queue] of this.#waiting) {
       if (this.#busy.has(projectId) || this.#contested.has(projectId) !== (kind === 'lone')) continue
-      batch.push(...queue.splice(0, this.#limits.maxBatch - batch.length))
+      batch.push(...queue.splice(0, this.#limits.maxBatchSize - batch.length))
       // What is left goes to the back: the others come first.
       this.#waiting.delete(projectId)
       if (queue.length > 0) this.#waiting.set(projectId, queue)
-      if (kind === 'lone' || batch.length === this.#limits.maxBatch) break
+      if (kind === 'lone' || batch.length === this.#limits.maxBatchSize) break
     }
     return batch
   }
@@ -174,7 +180,7 @@ export class Recorder {
   async #transaction(posts: Post[], wait: boolean): Promise<Outcome[]> {
     const client = this.#idle.pop() ?? (await this.#pool.connect())
     try {
-      const outcomes = await recordBatch(client, posts, wait ? this.#limits.maxLockWait_ms : undefined)
+      const outcomes = await recordBatch(client, posts, wait ? this.#limits.lockTimeout_ms : undefined)
       this.#idle.push(client)
       return outcomes
     } catch (error) {

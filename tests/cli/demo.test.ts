@@ -25,7 +25,7 @@ async function entriesOf(project: string): Promise<number> {
   return exported.match(/^{"type":"entry"/gm)?.length ?? 0
 }
 
-test('demo loads the project and prints its key, the same as long as it is valid', async () => {
+test('demo loads the project and prints its key, the same one while it is valid', async () => {
   const key = await demo()
   expect(parseKey(key)).toBeDefined()
   expect(await readFile(keyFile(), 'utf8')).toBe(`${key}\n`)
@@ -44,7 +44,7 @@ test.each([
     'has expired',
     (key: string) => printed(flowtrail('keys', 'rotate', parseKey(key)?.key_id ?? '', '--overlap', '0h')),
   ],
-  ['is mistyped in the file', (key: string) => writeFile(keyFile(), key.slice(0, -1), { mode: 0o644 })],
+  ['is truncated in the file', (key: string) => writeFile(keyFile(), key.slice(0, -1), { mode: 0o644 })],
 ])('demo replaces a key that %s', async (_, spoil) => {
   const key = await demo()
   await spoil(key)
@@ -55,7 +55,7 @@ test.each([
   expect(await demo()).toBe(successor)
 })
 
-test('demo makes the project under another id, and leaves the key of demo alone', async () => {
+test('demo loads the project under another id, and does not touch the key of demo', async () => {
   const own = await demo()
   const key = await demo('--project', 'trial')
   expect(await readFile(`${keyFile()}-trial`, 'utf8')).toBe(`${key}\n`)

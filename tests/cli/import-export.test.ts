@@ -69,10 +69,10 @@ describe('import', () => {
     expect(await printed(flowtrail('export', '--project', 'demo'))).toBe(exported)
   })
 
-  test('reads standard input, and tells how many lines say the same', async () => {
+  test('reads standard input, and reports duplicate lines', async () => {
     const twice = await file('twice.ndjson', GOOD.replace('acme', 'twice') + GOOD.replace('acme', 'twice'))
     const { status, stdout, stderr } = await shell(`node src/cli/main.ts import - < ${twice}`, settings())
-    expect({ status, stderr }).toEqual({ status: 0, stderr: 'Lines that repeat an earlier one and count once: 1\n' })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: 'Duplicate lines ignored: 1\n' })
     expect(stdout).toMatch(/^project +2 +1 +0 +0$/m)
     expect(await projects()).toContain('twice')
   })
@@ -86,7 +86,7 @@ describe('import', () => {
       `${GOOD}{"type":"module","project_id":"acme","module_id":"m","group_id":"g","title":"M"}`,
       /^line 2: \/group_id: no such group is stored or on an earlier line$/,
     ],
-  ])('of a file with %s names the line and keeps nothing', async (_, content, message) => {
+  ])('of a file with %s names the line and stores nothing', async (_, content, message) => {
     const { status, stdout, stderr } = await flowtrail('import', await file('bad.ndjson', content))
     expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
     expect(stderr).toMatch(/^flowtrail: [^\n]+\n$/)
@@ -94,24 +94,24 @@ describe('import', () => {
     expect(await projects()).not.toContain('acme')
   })
 
-  test('of what is no file fails', async () => {
+  test('of a path that is not a file fails', async () => {
     const missing = `${directory.path}/missing.ndjson`
     const folder = `${directory.path}/folder`
     await mkdir(folder)
     const failure = (message: string) => ({ status: 1, stdout: '', stderr: `flowtrail: ${message}\n` })
-    expect(await flowtrail('import', missing)).toEqual(failure(`There is no file ${missing}`))
+    expect(await flowtrail('import', missing)).toEqual(failure(`File ${missing} does not exist`))
     expect(await flowtrail('import', folder)).toEqual(
-      failure(`${folder} is a directory; name a file, or - for standard input`),
+      failure(`${folder} is a directory; expected a file, or - for standard input`),
     )
     expect(await flowtrail('import', `${demoFile}/x`)).toEqual(
-      failure(`${demoFile}/x cannot be read: ENOTDIR: not a directory, open '${demoFile}/x'`),
+      failure(`Cannot read ${demoFile}/x: ENOTDIR: not a directory, open '${demoFile}/x'`),
     )
   })
 
   test.each([
     ['SIGINT', 130],
     ['SIGTERM', 143],
-  ] as const)('that %s ends keeps nothing', async (signal, status) => {
+  ] as const)('that is interrupted by %s stores nothing', async (signal, status) => {
     await printed(flowtrail('projects', 'create', signal))
     const obstacle = await holdProject(settings().DATABASE_URL, signal)
     const group = JSON.stringify({ type: 'group', project_id: signal, group_id: 'g1' })
@@ -130,11 +130,11 @@ describe('export', () => {
     expect(await flowtrail('export', '--project', 'nope')).toEqual({
       status: 1,
       stdout: '',
-      stderr: 'flowtrail: There is no project nope; flowtrail projects list shows all\n',
+      stderr: 'flowtrail: Project nope does not exist. Run: flowtrail projects list\n',
     })
   })
 
-  test('ends quietly when its reader has had enough', async () => {
+  test('succeeds silently when its reader closes the pipe', async () => {
     await printed(flowtrail('import', demoFile))
     const process = runFlowtrail(['export', '--project', 'demo'], settings())
     const [first] = (await once(process.child.stdout as NodeJS.ReadableStream, 'data')) as [Buffer]

@@ -43,16 +43,16 @@ async function listed(key: string): Promise<Row> {
 const statusOf = async (key: string, path = '/projects/demo/modules', init: RequestInit = {}) =>
   (await fetch(service.address + path, { ...init, headers: { 'X-Api-Key': key } })).status
 
-/** A key with this scope gets past the check of keys, to the missing body. */
+/** A key with the right scope gets as far as the missing body: 400. */
 const statusOfPost = (key: string) => statusOf(key, '/projects/demo/events', { method: 'POST' })
 
 function expectMoment(text: string | null, expected_ms: number): void {
-  // A minute is for the slowest machine; units and signs differ by more.
+  // A minute allows for slow machines; a wrong unit or sign makes a larger difference.
   expect(Math.abs(Date.parse(text ?? '') - expected_ms)).toBeLessThan(60_000)
 }
 
 describe('keys create', () => {
-  test('prints a key, alone, that opens its project for everything and for ever', async () => {
+  test('prints only a key, which has all scopes of its project and does not expire', async () => {
     const key = await create('--name', 'CRM sync')
     expect(key).toMatch(/^ft_[0-9A-Za-z]{12}_[0-9A-Za-z]{33}$/)
     expect([await statusOf(key), await statusOfPost(key)]).toEqual([200, 400])
@@ -80,20 +80,20 @@ describe('keys create', () => {
     ['90d', 90 * 24],
     ['12h', 12],
     ['30m', 0.5],
-  ])('with --expires %s makes it valid for that long', async (expires, hours) => {
+  ])('with --expires %s makes a key that is valid for that long', async (expires, hours) => {
     const key = await create('--expires', expires)
     expectMoment((await listed(key)).expires_at, Date.now() + hours * HOUR_ms)
     expect(await statusOf(key)).toBe(200)
   })
 
-  test('with --expires 1s makes a key that ends, and cannot be rotated then', async () => {
+  test('with --expires 1s makes a key that expires and then cannot be rotated', async () => {
     const key = await create('--expires', '1s')
     await expect.poll(() => statusOf(key), { timeout: 10_000 }).toBe(401)
     const { expires_at } = await listed(key)
     expect(await flowtrail('keys', 'rotate', idOf(key))).toEqual({
       status: 1,
       stdout: '',
-      stderr: `flowtrail: The key ${idOf(key)} expired at ${expires_at}; flowtrail keys create makes a new one\n`,
+      stderr: `flowtrail: Key ${idOf(key)} expired at ${expires_at}. Create a new one with: flowtrail keys create\n`,
     })
   })
 })
@@ -115,7 +115,7 @@ test('keys list shows a table without secrets, of all projects or of one', async
 })
 
 describe('keys revoke', () => {
-  test('refuses a key that was not used in the last second at once', async () => {
+  test('refuses a key at once if it was not used in the last second', async () => {
     const key = await create()
     expect(await printed(flowtrail('keys', 'revoke', idOf(key)))).toBe('')
     expect(await statusOf(key)).toBe(401)
@@ -125,12 +125,12 @@ describe('keys revoke', () => {
       expect(await flowtrail('keys', command, idOf(key))).toEqual({
         status: 1,
         stdout: '',
-        stderr: `flowtrail: The key ${idOf(key)} was revoked at ${revoked_at}\n`,
+        stderr: `flowtrail: Key ${idOf(key)} was revoked at ${revoked_at}\n`,
       })
     }
   })
 
-  test('takes the key itself for its id', async () => {
+  test('accepts the whole key instead of its id', async () => {
     const key = await create()
     expect(await printed(flowtrail('keys', 'revoke', key))).toBe('')
     expect(await statusOf(key)).toBe(401)
@@ -138,7 +138,7 @@ describe('keys revoke', () => {
 })
 
 describe('keys rotate', () => {
-  test('prints a key like the old one, which ends after a day', async () => {
+  test('prints a key like the old one, which expires after a day', async () => {
     const key = await create('--name', 'CRM', '--scope', 'read')
     const successor = await rotate(idOf(key))
     expect(idOf(successor)).not.toBe(idOf(key))
@@ -152,13 +152,13 @@ describe('keys rotate', () => {
     expectMoment((await listed(key)).expires_at, Date.now() + 24 * HOUR_ms)
   })
 
-  test('with --overlap 0h ends the old one at once', async () => {
+  test('with --overlap 0h expires the old key at once', async () => {
     const key = await create()
     const successor = await rotate(idOf(key), '--overlap', '0h')
     expect([await statusOf(key), await statusOf(successor)]).toEqual([401, 200])
   })
 
-  test('with --overlap 30d lets the old one live that long, but never longer than it would have', async () => {
+  test('with --overlap 30d keeps the old key valid that long, but not past its own expiry', async () => {
     const [lasting, ending] = [await create(), await create('--expires', '10d')]
     await rotate(idOf(lasting), '--overlap', '30d')
     expectMoment((await listed(lasting)).expires_at, Date.now() + 30 * 24 * HOUR_ms)
@@ -170,10 +170,10 @@ describe('keys rotate', () => {
 })
 
 test.each([
-  ['create --project nope', 'There is no project nope; flowtrail projects list shows all'],
-  ['list --project nope', 'There is no project nope; flowtrail projects list shows all'],
-  ['revoke abcdefghijkl', 'There is no key abcdefghijkl; flowtrail keys list shows all'],
-  ['rotate abcdefghijkl', 'There is no key abcdefghijkl; flowtrail keys list shows all'],
+  ['create --project nope', 'Project nope does not exist. Run: flowtrail projects list'],
+  ['list --project nope', 'Project nope does not exist. Run: flowtrail projects list'],
+  ['revoke abcdefghijkl', 'Key abcdefghijkl does not exist. Run: flowtrail keys list'],
+  ['rotate abcdefghijkl', 'Key abcdefghijkl does not exist. Run: flowtrail keys list'],
 ])('keys %s fails', async (line, message) => {
   expect(await flowtrail('keys', ...line.split(' '))).toEqual({
     status: 1,

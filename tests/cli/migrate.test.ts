@@ -12,7 +12,7 @@ interface Row {
   new?: boolean
 }
 
-test('an empty database is migrated once, and nothing else runs on it before', async () => {
+test('migrate migrates an empty database once, and no other command runs before', async () => {
   const database = await createTestDatabase('template0')
   const flowtrail = flowtrailWith({ DATABASE_URL: database.url })
   const rows = async (...args: string[]) => JSON.parse(await printed(flowtrail('migrate', '--json', ...args))) as Row[]
@@ -25,7 +25,7 @@ test('an empty database is migrated once, and nothing else runs on it before', a
     expect(await flowtrail(...command.split(' ')), command).toEqual({
       status: 1,
       stdout: '',
-      stderr: `flowtrail: The database lacks the migrations ${MIGRATIONS.join(', ')}. Run: npm run -s flowtrail -- migrate\n`,
+      stderr: `flowtrail: Pending migrations: ${MIGRATIONS.join(', ')}. Run: npm run -s flowtrail -- migrate\n`,
     })
   }
 

@@ -4,7 +4,7 @@ import { exportProgress, importProgress } from '../../src/cli/progress.ts'
 
 const MEGABYTE = 1024 * 1024
 
-/** The lines that were on the terminal when each was written for the last time, without its escapes. */
+/** The final content of each line of the terminal, without escape sequences. */
 let terminal: () => string[]
 
 beforeEach(() => {
@@ -23,7 +23,7 @@ beforeEach(() => {
     written
       .split('\n')
       .map((line) => line.split('\u001b[1G').at(-1) ?? '')
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: the escapes of a terminal begin with one
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escape sequences start with one
       .map((line) => line.replace(/\u001b(\[\??\d*[a-zA-Z]|[78])/g, '').trimEnd())
       .filter((line) => line !== '')
 })
@@ -58,7 +58,7 @@ describe('of an import', () => {
     const merged = `merging ${bar(30)} 100% | events | 10,000 lines/s | 10s`
     expect(terminal()).toEqual([read, merged])
 
-    // Nothing is written once it has stopped.
+    // Nothing is written after it has stopped.
     seconds(5)
     expect(terminal()).toEqual([read, merged])
   })
@@ -77,7 +77,7 @@ describe('of an export', () => {
     vi.spyOn(process, 'stdout', 'get').mockReturnValue({ isTTY: false } as typeof process.stdout)
   })
 
-  test('begins after a second', () => {
+  test('starts after a second', () => {
     const { update, stop } = exportProgress()
     update({ bytes: MEGABYTE, type: 'contact' })
     expect(terminal()).toEqual([])
@@ -87,7 +87,7 @@ describe('of an export', () => {
     expect(terminal()).toEqual(['writing | 2.0 MB | module versions | 0s'])
   })
 
-  test('is silent where the records go to the terminal', () => {
+  test('is silent when the records go to the terminal', () => {
     vi.spyOn(process, 'stdout', 'get').mockReturnValue({ isTTY: true } as typeof process.stdout)
     const { update, stop } = exportProgress()
     seconds(3)
@@ -97,7 +97,7 @@ describe('of an export', () => {
   })
 })
 
-test('is silent where stderr is no terminal', () => {
+test('is silent when stderr is not a terminal', () => {
   Object.assign(process.stderr, { isTTY: false })
   for (const { update, stop } of [importProgress(MEGABYTE), exportProgress()]) {
     seconds(3)

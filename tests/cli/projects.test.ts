@@ -21,7 +21,7 @@ test('projects are created once, and listed as a table or as JSON', async () => 
   expect(await flowtrail('projects', 'create', 'acme', '--name', 'Another')).toEqual({
     status: 1,
     stdout: '',
-    stderr: 'flowtrail: There is a project acme already\n',
+    stderr: 'flowtrail: Project acme already exists\n',
   })
 
   expect(await printed(flowtrail('projects', 'list'))).toBe(
@@ -33,7 +33,7 @@ test('projects are created once, and listed as a table or as JSON', async () => 
   ])
 })
 
-test('a name of several lines, which an import can bring, stays on one', async () => {
+test('a name with line breaks, which an import can contain, is printed on one line', async () => {
   const pool = createPool(database.url, { max: 1 })
   const record = { type: 'project', project_id: 'lines', name: 'two\n\tlines\u001b[2J' }
   await importRecords(

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import type { Command } from 'commander'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createProgram } from '../../src/cli/program.ts'
-import { type Config, readConfig } from '../../src/config.ts'
+import { readConfig } from '../../src/config.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { type ImportSummary, importRecords } from '../../src/transfer/import.ts'
 import { FIELDS, type Field, RECORD_TYPES } from '../../src/transfer/records.ts'
@@ -16,7 +16,7 @@ const document = (name: string) => readFileSync(fileURLToPath(new URL(`../../${n
 const README = document('README.md')
 const IMPORT = document('docs/import.md')
 
-/** The part of a document under a heading, up to the next of its level or above. */
+/** The part of a document under a heading, up to the next heading of the same or a higher level. */
 function section(text: string, heading: string): string {
   const [, level = ''] = /^(#+) /.exec(heading) ?? []
   const [, rest = ''] = text.split(`\n${heading}\n`)
@@ -38,7 +38,7 @@ const rows = (text: string): string[][] =>
 
 const codeSpans = (text: string) => [...text.matchAll(/`([^`]+)`/g)].map(([, code = '']) => code)
 
-/** What becomes of the lines when they are imported twice, into a database with nothing in it. */
+/** Imports the lines twice into an empty database. */
 async function importTwice(lines: string): Promise<[ImportSummary, ImportSummary]> {
   await using directory = await temporaryDirectory()
   const file = `${directory.path}/records.ndjson`
@@ -63,7 +63,7 @@ function expectLoaded([first, second]: [ImportSummary, ImportSummary], lines: st
 describe('the first five calls', () => {
   const text = section(README, '## The first five calls')
   const calls = blocks(text, 'sh')
-  const answers = blocks(text, 'json')
+  const responses = blocks(text, 'json')
   let directory: Awaited<ReturnType<typeof temporaryDirectory>>
   let database: Awaited<ReturnType<typeof createTestDatabase>>
   let service: Process
@@ -80,7 +80,7 @@ describe('the first five calls', () => {
       LOG_LEVEL: 'warn',
       PORT,
     })
-    await untilPrinted(service, 'Ctrl-C stops it.')
+    await untilPrinted(service, 'Press Ctrl-C to stop.')
     KEY = (await readFile(`${directory.path}/demo-key`, 'utf8')).trim()
   })
   afterAll(async () => {
@@ -89,18 +89,18 @@ describe('the first five calls', () => {
     await directory[Symbol.asyncDispose]()
   })
 
-  test('are five, each with its answer', () => {
-    expect([calls.length, answers.length]).toEqual([5, 5])
+  test('are five, each with its response', () => {
+    expect([calls.length, responses.length]).toEqual([5, 5])
   })
 
-  test.each(calls.map((call, i) => ({ number: i + 1, call, answer: answers[i] ?? '' })))(
-    'number $number has the answer that stands there',
-    async ({ call, answer }) => {
+  test.each(calls.map((call, i) => ({ number: i + 1, call, response: responses[i] ?? '' })))(
+    'number $number has the documented response',
+    async ({ call, response }) => {
       expect(call).toContain('127.0.0.1:3000/')
       const { status, stdout } = await shell(call.replace('127.0.0.1:3000', address), { KEY })
       expect(status).toBe(0)
       const [body = '', head] = stdout.split('\r\n\r\n').reverse()
-      expect(JSON.parse(body)).toEqual(JSON.parse(answer))
+      expect(JSON.parse(body)).toEqual(JSON.parse(response))
       if (head === undefined) return
       expect(head).toMatch(/^link: <\/projects\/[^>]+>; rel="next"$/im)
       expect(head).toMatch(/^next-cursor: \S+$/im)
@@ -111,12 +111,12 @@ describe('the first five calls', () => {
 describe('your own data', () => {
   const text = section(README, '## Your own data')
 
-  test('the example imports, and importing it again changes nothing', async () => {
+  test('the example can be imported, and importing it again changes nothing', async () => {
     const [lines = ''] = blocks(text, 'json')
     expectLoaded(await importTwice(lines), lines)
   })
 
-  test('the commands of the table are those that there are, with their options', () => {
+  test('the table lists all commands with their options', () => {
     const program = createProgram()
     const leaves = program.commands.flatMap((command) => (command.commands.length > 0 ? command.commands : [command]))
     const path = (command: Command): string =>
@@ -135,28 +135,46 @@ describe('your own data', () => {
   })
 })
 
-test('the settings of the table are those that are read, with their defaults', () => {
-  // The validators in the only file that reads the environment stand under their variables' names.
-  const read = [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): /gm)].map(([, name = '']) => name)
-  const config = readConfig({})
-  const shown = (value: Config[keyof Config]) =>
-    value === undefined || value === '' || (Array.isArray(value) && value.length === 0) ? 'none' : `\`${value}\``
-  const settings = rows(section(README, '## Settings')).map(([name = '', value = '']) => [
+describe('the settings', () => {
+  const settings = rows(section(README, '## Settings')).map(([name = '', ...cells]) => [
     codeSpans(name)[0] ?? '',
-    value,
+    ...cells,
   ])
+  // The validators in src/config.ts, the only file that reads the environment, are keyed by variable name.
+  const validators = new Map(
+    [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): .*default: (.*) }\),$/gm)].map(
+      ([, name = '', fallback = '']) => [name, fallback],
+    ),
+  )
 
-  expect(settings.map(([name]) => name).sort()).toEqual(read.sort())
-  for (const [name = '', value] of settings) {
-    const key = name.toLowerCase().replaceAll(/_(\w)/g, (_, letter) => letter.toUpperCase()) as keyof Config
+  test('are those that are read', () => {
+    expect(settings.map(([name]) => name).sort()).toEqual([...validators.keys()].sort())
+  })
+
+  test.each(settings)('%s has the default %s', (name, cell) => {
+    const fallback = validators.get(name)
+    if (fallback === 'undefined' || fallback === "''") {
+      expect(cell).toBe('none')
+      return
+    }
+    const [value = ''] = codeSpans(cell ?? '')
     const checkout = fileURLToPath(new URL('../..', import.meta.url))
-    const actual =
-      key === 'dataDir' ? `${shown(config.dataDir.replace(checkout, ''))} in the checkout` : shown(config[key])
-    expect(value, name).toBe(actual)
-  }
+    expect(cell).toBe(name === 'DATA_DIR' ? `\`${value}\` in the checkout` : `\`${value}\``)
+    expect(readConfig({ [name]: name === 'DATA_DIR' ? checkout + value : value })).toEqual(readConfig({}))
+  })
+
+  const ranges = rows(section(README, '### Tuning')).map(([name = '', , range = '']) => [
+    codeSpans(name)[0] ?? '',
+    range,
+  ])
+  test.each(ranges)('%s has the range %s', (name, range) => {
+    const [min, max] = range.split('–').map(Number) as [number, number]
+    for (const value of [min, max]) expect(() => readConfig({ [name]: String(value) })).not.toThrow()
+    for (const value of [min - 1, max + 1]) expect(() => readConfig({ [name]: String(value) })).toThrow()
+  })
 })
 
-test('make help lists every target that is named', async () => {
+test('make help lists every target that the README mentions', async () => {
   const { status, stdout } = await shell('make help')
   expect(status).toBe(0)
   const named = [...README.matchAll(/(?:^|`)make ([a-z]+)/gm)].map(([, target = '']) => target)
@@ -165,7 +183,7 @@ test('make help lists every target that is named', async () => {
 })
 
 describe('docs/import.md', () => {
-  test.each(RECORD_TYPES)('has every field of %s, in the order of an export', (type) => {
+  test.each(RECORD_TYPES)('lists every field of %s, in the order of an export', (type) => {
     const KINDS: Record<Field['column'], RegExp> = {
       text: /^(id|text|label|JSON text|props)$/,
       integer: /^from [01]$/,
@@ -189,7 +207,7 @@ describe('docs/import.md', () => {
     expect([...headings].map(([, type]) => type)).toEqual(RECORD_TYPES)
   })
 
-  test('has examples that import, and importing them again changes nothing', async () => {
+  test('has examples that can be imported, and importing them again changes nothing', async () => {
     const lines = blocks(section(IMPORT, '## Records'), 'json').join('')
     expectLoaded(await importTwice(lines), lines)
   })

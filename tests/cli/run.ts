@@ -9,7 +9,7 @@ import { type Process, runFlowtrail } from '../support/service.ts'
 
 export const ROOT = path.join(import.meta.dirname, '../..')
 
-/** Halves the time that the many processes take to start. */
+/** Halves the start-up time of the many processes. */
 const NODE_COMPILE_CACHE = path.join(ROOT, 'node_modules/.cache/compiled')
 
 /** How a process ended. */
@@ -22,7 +22,7 @@ export interface Outcome {
 
 export type Flowtrail = (...args: string[]) => Promise<Outcome>
 
-/** The command line with these settings and none of ours. */
+/** The command line with only these settings. */
 export function flowtrailWith(settings: Record<string, string>): Flowtrail {
   return async (...args) => {
     const process = runFlowtrail(args, { NODE_COMPILE_CACHE, ...settings })
@@ -31,14 +31,14 @@ export function flowtrailWith(settings: Record<string, string>): Flowtrail {
   }
 }
 
-/** What a command prints that succeeds and says nothing else. @throws Error for any other end */
+/** The output of a command that succeeds without writing to stderr. @throws Error otherwise */
 export async function printed(outcome: Promise<Outcome>): Promise<string> {
   const { status, stdout, stderr } = await outcome
   if (status !== 0 || stderr !== '') throw new Error(`status ${status}: ${stderr}`)
   return stdout.trimEnd()
 }
 
-/** Resolves to what the process has printed once it has printed this. @throws Error when it ends before */
+/** Waits until the process has printed this. @returns its whole output so far @throws Error if it exits before */
 export async function untilPrinted(
   process: Process,
   wanted: string,
@@ -51,7 +51,7 @@ export async function untilPrinted(
   return process[stream]()
 }
 
-/** Runs a line as the operator types it into a shell, from the checkout; `node` is the Node of this process. */
+/** Runs a shell command line in the checkout; `node` is the Node of this process. */
 export async function shell(line: string, settings: Record<string, string> = {}): Promise<Outcome> {
   const child = startShell(line, settings)
   child.stdin.end()
@@ -78,13 +78,13 @@ export function startShell(
   return spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })
 }
 
-/** A directory of a test's own, for `await using`. */
+/** A temporary directory, for `await using`. */
 export async function temporaryDirectory() {
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
   return { path: directory, [Symbol.asyncDispose]: () => rm(directory, { recursive: true }) }
 }
 
-/** Whether the embedded PostgreSQL of a DATA_DIR runs and takes connections. It removes its pid file when it stops. */
+/** Whether the embedded PostgreSQL of a DATA_DIR accepts connections. It removes its pid file when it stops. */
 export async function postgresRuns(dataDir: string): Promise<boolean> {
   const pidFile = await readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8').catch(() => '')
   return pidFile.includes('ready')

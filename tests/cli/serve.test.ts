@@ -7,13 +7,13 @@ import { createTestDatabase } from '../support/database.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
 import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory, untilPrinted } from './run.ts'
 
-test('serve --demo prints addresses, a key and a call that works when pasted, and stops at Ctrl-C pressed twice', async () => {
+test('serve --demo prints URLs, a key and a call that works when pasted, and stops on Ctrl-C pressed twice', async () => {
   await using directory = await temporaryDirectory()
   const dataDir = `${directory.path}/data dir`
   const settings = { DATA_DIR: dataDir, PORT: String(await freePort()), BASE_PATH: '/flowtrail', LOG_LEVEL: 'warn' }
   const service = runFlowtrail(['serve', '--demo'], settings)
   try {
-    const welcome = await untilPrinted(service, 'Ctrl-C stops it.')
+    const welcome = await untilPrinted(service, 'Press Ctrl-C to stop.')
     const [, api] = /^ +API +(\S+)$/m.exec(welcome) ?? []
     const [, docs] = /^ +Docs +(\S+)$/m.exec(welcome) ?? []
     const [, key] = /^ +Key +(\S+)$/m.exec(welcome) ?? []
@@ -24,12 +24,12 @@ test('serve --demo prints addresses, a key and a call that works when pasted, an
     const page = await fetch(docs ?? '')
     expect(page.status).toBe(200)
     expect(page.headers.get('content-type')).toContain('text/html')
-    const answer = await shell(`${call} --silent --fail`)
-    expect(answer).toMatchObject({ status: 0, stderr: '' })
-    expect(JSON.parse(answer.stdout)).toMatchObject([{}, {}, { module_id: 'skin-quiz', project_id: 'demo' }])
+    const response = await shell(`${call} --silent --fail`)
+    expect(response).toMatchObject({ status: 0, stderr: '' })
+    expect(JSON.parse(response.stdout)).toMatchObject([{}, {}, { module_id: 'skin-quiz', project_id: 'demo' }])
 
     service.child.kill('SIGINT')
-    // The second one comes when the first is heard already, as it does through npm.
+    // The second one arrives after the first was handled, as it does through npm.
     await untilPrinted(service, 'stopping PostgreSQL', 'stderr')
     service.child.kill('SIGINT')
     expect(await service.exit).toBe(0)
@@ -39,13 +39,13 @@ test('serve --demo prints addresses, a key and a call that works when pasted, an
   }
 })
 
-test('serve on the embedded database lets every other command run beside it, and stops PostgreSQL at SIGTERM', async () => {
+test('serve on the embedded database runs alongside every other command, and stops PostgreSQL on SIGTERM', async () => {
   await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
   const flowtrail = flowtrailWith(settings)
   const demoLines = `${directory.path}/demo.ndjson`
 
-  /** Every command; those that change something change something else in each round. */
+  /** Runs every command; those that write do so for another project in each round. */
   const runAll = async (round: string) => {
     expect(await printed(flowtrail('migrate', '--status'))).toContain('0001-schema')
     expect(await printed(flowtrail('migrate'))).toMatch(/0001-schema .* false/)
@@ -73,8 +73,8 @@ test('serve on the embedded database lets every other command run beside it, and
     const keyBeside = await runAll('beside')
     expect(keyBeside).toBe(keyWithout)
     expect(await postgresRuns(directory.path)).toBe(true)
-    const answer = await fetch(`${service.address}/projects/demo/modules`, { headers: { 'X-Api-Key': keyBeside } })
-    expect(answer.status).toBe(200)
+    const response = await fetch(`${service.address}/projects/demo/modules`, { headers: { 'X-Api-Key': keyBeside } })
+    expect(response.status).toBe(200)
     service.child.kill('SIGTERM')
     expect(await service.exit).toBe(0)
     expect(await postgresRuns(directory.path)).toBe(false)
@@ -83,11 +83,11 @@ test('serve on the embedded database lets every other command run beside it, and
   }
 })
 
-test('an import into the embedded database that SIGINT ends stops PostgreSQL', async () => {
+test('an import into the embedded database that is interrupted by SIGINT stops PostgreSQL', async () => {
   await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
   await printed(flowtrailWith(settings)('migrate'))
-  // Its input does not end.
+  // Its input stays open.
   const child = startShell('exec node src/cli/main.ts import -', settings)
   try {
     await expect.poll(() => postgresRuns(directory.path), { timeout: 30_000 }).toBe(true)
@@ -100,7 +100,7 @@ test('an import into the embedded database that SIGINT ends stops PostgreSQL', a
   }
 })
 
-test('serve says in one line that its port is taken', async () => {
+test('serve reports in one line that its port is in use', async () => {
   const database = await createTestDatabase()
   const other = createServer()
   await once(other.listen(0, '127.0.0.1'), 'listening')
@@ -108,7 +108,7 @@ test('serve says in one line that its port is taken', async () => {
   expect(await flowtrailWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
     status: 1,
     stdout: '',
-    stderr: `flowtrail: Port ${port} on 127.0.0.1 is taken. Set PORT to another, e.g. PORT=${port + 1}\n`,
+    stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set PORT to another, e.g. PORT=${port + 1}\n`,
   })
   other.close()
   await database.drop()

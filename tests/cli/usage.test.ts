@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => database.drop())
 
 const NOWHERE = 'postgres://flowtrail@127.0.0.1:1/flowtrail'
-// Nothing here may start a database of its own.
+// No test here may start an embedded PostgreSQL.
 const flowtrail = flowtrailWith({ DATABASE_URL: NOWHERE })
 
 const COMMANDS = [
@@ -32,8 +32,8 @@ const COMMANDS = [
   'export',
 ]
 
-/** What a command line says that runs no command. */
-async function told(args: string[]) {
+/** Parses a command line that runs no command, and captures its output. */
+async function parse(args: string[]) {
   const output = { stdout: '', stderr: '' }
   const program = createProgram()
   for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
@@ -56,7 +56,7 @@ async function told(args: string[]) {
 }
 
 describe('help', () => {
-  test('lists every command and where settings come from', async () => {
+  test('lists every command and explains the settings', async () => {
     const { status, stdout, stderr } = await flowtrail('--help')
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     expect(stdout).toMatch(/^Usage: flowtrail /)
@@ -64,21 +64,21 @@ describe('help', () => {
     expect(stdout).toContain('DATABASE_URL')
   })
 
-  test.each(COMMANDS)('of %s shows its usage within 80 columns', async (command) => {
-    const { exitCode, stdout, stderr } = await told([...command.split(' '), '--help'])
+  test.each(COMMANDS)('of %s fits 80 columns', async (command) => {
+    const { exitCode, stdout, stderr } = await parse([...command.split(' '), '--help'])
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' })
     expect(stdout).toMatch(new RegExp(`^Usage: flowtrail ${command} `))
     expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(80)
   })
 
-  test.each([[[]], [['projects']], [['keys']]])('is shown on stderr where a command is missing: %j', async (args) => {
-    const { exitCode, stdout, stderr } = await told(args)
+  test.each([[[]], [['projects']], [['keys']]])('is shown on stderr when a command is missing: %j', async (args) => {
+    const { exitCode, stdout, stderr } = await parse(args)
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' })
-    expect(stderr).toBe((await told([...args, '--help'])).stdout)
+    expect(stderr).toBe((await parse([...args, '--help'])).stdout)
   })
 })
 
-test('--version is that of the package, however the command is called', async () => {
+test('--version prints the version of the package, however the command is called', async () => {
   const { version } = JSON.parse(await readFile(path.join(ROOT, 'package.json'), 'utf8')) as { version: string }
   await using directory = await temporaryDirectory()
   const installed = `${directory.path}/flowtrail`
@@ -92,13 +92,13 @@ test('--version is that of the package, however the command is called', async ()
   }
 })
 
-test.each([[[]], [['keys']], [['serv']], [['keys', 'create']]])('wrong usage has status 2: %j', async (args) => {
+test.each([[[]], [['keys']], [['serv']], [['keys', 'create']]])('a usage error has status 2: %j', async (args) => {
   const { status, stdout, stderr } = await flowtrail(...args)
   expect({ status, stdout }).toEqual({ status: 2, stdout: '' })
   expect(stderr).not.toBe('')
 })
 
-describe('wrong usage is told in one line that points to the help', () => {
+describe('a usage error is one line that refers to the help', () => {
   test.each([
     ['serv', "unknown command 'serv' (Did you mean serve?)", ''],
     ['--nope', "unknown option '--nope'", ''],
@@ -110,40 +110,40 @@ describe('wrong usage is told in one line that points to the help', () => {
     [`projects create ${'a'.repeat(129)}`, 'It must be 1 to 128 characters long', 'projects create'],
     ['keys create', "required option '--project <id>' not specified", 'keys create'],
     ['keys create --project', "option '--project <id>' argument missing", 'keys create'],
-    ['keys create --project a --scope write', 'Known scopes are read and events:write', 'keys create'],
-    ['keys create --project a --scope read --scope all', 'Known scopes are read and events:write', 'keys create'],
+    ['keys create --project a --scope write', 'Allowed scopes are read and events:write', 'keys create'],
+    ['keys create --project a --scope read --scope all', 'Allowed scopes are read and events:write', 'keys create'],
     ['keys create --project a --expires 1y', 'from 1s to 36500d', 'keys create'],
     ['keys create --project a --expires 0d', 'from 1s to 36500d', 'keys create'],
     ['keys create --project a --expires 36501d', 'from 1s to 36500d', 'keys create'],
     ['keys revoke', "missing required argument 'key-id'", 'keys revoke'],
-    ['keys revoke short', 'Write the 12 letters and digits after ft_', 'keys revoke'],
+    ['keys revoke short', 'Expected the 12 letters and digits after ft_', 'keys revoke'],
     ['keys rotate abcdefghijkl --overlap 31d', 'from 0h to 30d', 'keys rotate'],
     ['keys rotate abcdefghijkl --overlap 721h', 'from 0h to 30d', 'keys rotate'],
     ['keys rotate abcdefghijkl --overlap 24', 'from 0h to 30d', 'keys rotate'],
-    ['demo --entries 0', 'Write a whole number from 1 to 999999999', 'demo'],
-    ['demo --entries 1e3', 'Write a whole number from 1 to 999999999', 'demo'],
+    ['demo --entries 0', 'Expected an integer from 1 to 999999999', 'demo'],
+    ['demo --entries 1e3', 'Expected an integer from 1 to 999999999', 'demo'],
     ['import', "missing required argument 'file'", 'import'],
     ['import a b', "too many arguments for 'import'", 'import'],
     ['export', "required option '--project <id>' not specified", 'export'],
-  ])('%s', async (line, problem, command) => {
-    const { exitCode, stdout, stderr } = await told(line.split(' '))
+  ])('%s', async (line, message, command) => {
+    const { exitCode, stdout, stderr } = await parse(line.split(' '))
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' })
     expect(stderr).toMatch(/^flowtrail: [^\n]+\n$/)
-    expect(stderr).toContain(problem)
+    expect(stderr).toContain(message)
     expect(stderr).toMatch(new RegExp(`[^.]\\. See flowtrail ${command && `${command} `}--help\n$`))
   })
 })
 
 describe('a failure is one line, with status 1', () => {
-  test.each(['serve', 'migrate', 'projects list', 'import -'])('%s, when there is no database', async (line) => {
+  test.each(['serve', 'migrate', 'projects list', 'import -'])('%s, without a database', async (line) => {
     expect(await flowtrail(...line.split(' '))).toEqual({
       status: 1,
       stdout: '',
-      stderr: 'flowtrail: The database cannot be reached: connect ECONNREFUSED 127.0.0.1:1\n',
+      stderr: 'flowtrail: Cannot connect to the database: connect ECONNREFUSED 127.0.0.1:1\n',
     })
   })
 
-  test('names every setting that is wrong', async () => {
+  test('lists every invalid setting', async () => {
     const wrong = {
       HOST: 'not a host',
       PORT: '99999',
@@ -157,7 +157,7 @@ describe('a failure is one line, with status 1', () => {
     for (const command of ['serve', 'keys list']) {
       const { status, stdout, stderr } = await flowtrailWith(wrong)(...command.split(' '))
       expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
-      expect(stderr).toMatch(/^flowtrail: The settings are not right: [^\n]+\n$/)
+      expect(stderr).toMatch(/^flowtrail: Invalid configuration: [^\n]+\n$/)
       for (const name of Object.keys(wrong)) expect(stderr).toContain(`${name}: `)
     }
   })
@@ -171,7 +171,7 @@ describe('a failure is one line, with status 1', () => {
   })
 })
 
-test('a reader that has had enough is no failure', async () => {
+test('a reader that closes the pipe is not a failure', async () => {
   const line = '{ node src/cli/main.ts keys list; echo "status $?" >&2; } | true'
   expect(await shell(line, { DATABASE_URL: database.url })).toEqual({ status: 0, stdout: '', stderr: 'status 0\n' })
 })

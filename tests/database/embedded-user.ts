@@ -1,4 +1,4 @@
-/** A process that uses the embedded server until it is told, or made, to stop. Options come as JSON in argv. */
+/** A process that uses the embedded server until it receives a message or is killed. Options are JSON in argv. */
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 
 try {

@@ -23,12 +23,13 @@ import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { findBinaries } from '../../db/embedded/binaries.ts'
-import { alone, enter, liveProcess, present } from '../../db/embedded/presence.ts'
+import { liveProcess, liveRegistrations, register, withLock } from '../../db/embedded/process-registry.ts'
 import { type EmbeddedOptions, type EmbeddedServer, useEmbeddedServer } from '../../db/embedded/server.ts'
 
-// Each makes a cluster of its own, in half a second on a machine that does nothing else.
+// Each test creates its own cluster, which takes half a second on an idle machine.
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 })
 
+const OPTIONS = { name: 'app', settings: { fsync: 'off' }, advice: { alternative: 'set APP_DATABASE_URL' } }
 const USER_SCRIPT = fileURLToPath(new URL('./embedded-user.ts', import.meta.url))
 const NOBODY = 65534
 const isRoot = process.geteuid?.() === 0
@@ -55,14 +56,14 @@ afterEach(async () => {
 })
 
 async function use(options: Partial<EmbeddedOptions> = {}): Promise<EmbeddedServer> {
-  const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' }, ...options })
+  const server = await useEmbeddedServer({ dataDir, ...OPTIONS, ...options })
   servers.push(server)
   return server
 }
 
-/** Another process that uses the server; resolves when it does, to its connection string. */
+/** Starts another process that uses the server, and waits until it does. */
 async function useElsewhere(options: ForkOptions = {}): Promise<{ child: ChildProcess; url: string }> {
-  const argument = JSON.stringify({ dataDir, settings: { fsync: 'off' } })
+  const argument = JSON.stringify({ dataDir, ...OPTIONS })
   const child = fork(USER_SCRIPT, [argument], { execArgv: [], ...options })
   children.push(child)
   const [{ url, failure }] = (await once(child, 'message')) as [{ url: string; failure?: string }]
@@ -111,14 +112,14 @@ async function isThere(path: string): Promise<boolean> {
 }
 
 describe('one user', () => {
-  test('makes a cluster, serves the database flowtrail over the socket alone, and stops', async () => {
+  test('creates a cluster, serves the named database over the socket only, and stops', async () => {
     vi.stubEnv('PGPORT', '1')
     vi.stubEnv('PGSSLMODE', 'require')
     const { url, release } = await use()
     const settings = "current_setting('listen_addresses'), current_setting('timezone'), current_setting('jit')"
     const [row] = await query(url, `SELECT current_database(), getdatabaseencoding(), ${settings}`)
     vi.unstubAllEnvs()
-    expect(row).toEqual(['flowtrail', 'UTF8', '', 'UTC', 'off'])
+    expect(row).toEqual(['app', 'UTF8', '', 'UTC', 'off'])
 
     const [pid, socket] = [await postmasterPid(), await readlink(join(dataDir, 'socket'))]
     expect((await stat(socket)).mode & 0o777).toBe(0o700)
@@ -139,14 +140,14 @@ describe('one user', () => {
     expect(second.url).toBe(first.url)
   })
 
-  test('is not held up by what a killed initdb left', async () => {
+  test('removes what a killed initdb left', async () => {
     await mkdir(join(dataDir, 'initdb-killed/base'), { recursive: true })
     await use()
     expect(await isThere(join(dataDir, 'initdb-killed'))).toBe(false)
   })
 
-  test('mends missing library symlinks', async () => {
-    const { postgres } = await findBinaries()
+  test('restores missing library symlinks', async () => {
+    const { postgres } = await findBinaries('')
     const link = join(postgres, '../../lib/libecpg.so') // one that no server needs: others run meanwhile
     await rm(link)
     await use()
@@ -189,20 +190,20 @@ describe('several users', () => {
     expect(await isRunning(pid)).toBe(false)
   })
 
-  test('get in one at a time, past a holder that was killed', async () => {
+  test('acquire the lock one at a time, also after a holder was killed', async () => {
     const lock = join(home, 'lock')
     await mkdir(lock)
-    const name = await enter(lock)
+    const name = await register(lock)
     await rm(join(lock, name))
-    await writeFile(join(lock, name.replace(/-\w+-/, '-0-')), '') // this pid, of another birth
+    await writeFile(join(lock, name.replace(/-\w+-/, '-0-')), '') // this pid, another start time
     let inside = 0
     const work = async () => {
       expect(++inside).toBe(1)
       await sleep(2)
       inside--
     }
-    await Promise.all(Array.from({ length: 8 }, () => alone(lock, work)))
-    expect(await present(lock)).toEqual([])
+    await Promise.all(Array.from({ length: 8 }, () => withLock(lock, work)))
+    expect(await liveRegistrations(lock)).toEqual([])
   })
 })
 
@@ -246,14 +247,14 @@ describe('after a crash', () => {
     expect(await isRunning(await postmasterPid().catch(() => 0))).toBe(false)
   })
 
-  test.each(['a dead process', 'a living stranger'])(
-    'a postmaster.pid that names %s does not matter',
+  test.each(['a dead process', 'an unrelated process'])(
+    'a postmaster.pid with the pid of %s is ignored',
     async (whose) => {
       const { child } = await useElsewhere()
       await Promise.all([kill(child), killPostmaster()])
       const file = join(dataDir, 'postgres/postmaster.pid')
       const lines = (await readFile(file, 'utf8')).split('\n')
-      if (whose === 'a living stranger') await writeFile(file, [process.pid, ...lines.slice(1)].join('\n'))
+      if (whose === 'an unrelated process') await writeFile(file, [process.pid, ...lines.slice(1)].join('\n'))
       const server = await use()
       expect(await query(server.url, 'SELECT 1')).toEqual([[1]])
     },
@@ -261,7 +262,7 @@ describe('after a crash', () => {
 })
 
 describe('the directory of the socket', () => {
-  test('is made again when it was removed under a running server', async () => {
+  test('is recreated when it was removed under a running server', async () => {
     const first = await use()
     await rm(await readlink(join(dataDir, 'socket')), { recursive: true })
     const second = await use()
@@ -269,7 +270,7 @@ describe('the directory of the socket', () => {
     expect(await query(first.url, 'SELECT 1')).toEqual([[1]])
   })
 
-  test('is made again by supervision too, or the socket alone', async () => {
+  test('is recreated by supervision too, or only the socket', async () => {
     const { url } = await use({ supervise: true })
     const socket = await readlink(join(dataDir, 'socket'))
     for (const victim of [join(socket, '.s.PGSQL.5432'), socket]) {
@@ -278,7 +279,7 @@ describe('the directory of the socket', () => {
     }
   })
 
-  test('is another one when somebody has taken its name', async () => {
+  test('gets another name when its own is taken', async () => {
     const first = await use()
     await first.release()
     const socket = await readlink(join(dataDir, 'socket'))
@@ -289,7 +290,7 @@ describe('the directory of the socket', () => {
     await rm(socket)
   })
 
-  test.runIf(isRoot)('is another one when it has become another user’s', async () => {
+  test.runIf(isRoot)('gets another name when the directory belongs to another user', async () => {
     const first = await use()
     await first.release()
     const socket = await readlink(join(dataDir, 'socket'))
@@ -311,28 +312,28 @@ describe('the directory of the socket', () => {
   })
 })
 
-describe('says what is wrong', () => {
-  test('when PostgreSQL does not start, with its own words', async () => {
+describe('an error explains', () => {
+  test('why PostgreSQL does not start, with its log', async () => {
     await expect(use({ settings: { fsync: 'off', max_connections: 'many' } })).rejects.toThrow(
       /did not start(.|\n)*invalid value for parameter "max_connections": "many"/,
     )
     expect(await readdir(join(dataDir, 'users'))).toEqual([])
   })
 
-  test('when another major version made the data', async () => {
+  test('that another major version created the data', async () => {
     await (await use()).release()
     const file = join(dataDir, 'postgres/PG_VERSION')
     const version = await readFile(file, 'utf8')
     await writeFile(file, '14\n')
-    await expect(use()).rejects.toThrow(/made by PostgreSQL 14, and this is PostgreSQL 18/)
+    await expect(use()).rejects.toThrow(/created by PostgreSQL 14, which PostgreSQL 18 cannot read\. Dump it/)
     await writeFile(file, version)
   })
 
-  test('when there is no package for the platform', async () => {
+  test('that the package for the platform is missing', async () => {
     const arch = Object.getOwnPropertyDescriptor(process, 'arch')
     Object.defineProperty(process, 'arch', { ...arch, value: 'pdp11' })
     try {
-      await expect(use()).rejects.toThrow(/no embedded PostgreSQL for \w+-pdp11.*npm ci.*DATABASE_URL/)
+      await expect(use()).rejects.toThrow(/PostgreSQL for \w+-pdp11 is not installed\..*npm ci.*set APP_DATABASE_URL/)
     } finally {
       Object.defineProperty(process, 'arch', { ...arch })
     }
@@ -354,7 +355,7 @@ describe.runIf(isRoot)('as root', () => {
   const canKeepReach = isRoot && spawnSync('setpriv', setpriv).status === 0
   const canUnshare = isRoot && spawnSync('unshare', ['--user', '--map-user=65534', 'true']).status === 0
 
-  test.runIf(canUnshare || canKeepReach)('runs where only root may enter', async () => {
+  test.runIf(canUnshare || canKeepReach)('runs in a directory that only root can access', async () => {
     await chmod(home, 0o700)
     const { url } = await use()
     expect(await query(url, 'SELECT 1')).toEqual([[1]])
@@ -370,20 +371,20 @@ describe.runIf(isRoot)('as root', () => {
     expect(await query(server.url, 'SELECT answer FROM kept')).toEqual([[42]])
   })
 
-  test.runIf(canKeepReach)('lets that user enter where only root may', async () => {
+  test.runIf(canKeepReach)('gives that user access where only root has it', async () => {
     await chmod(home, 0o700)
     const PATH = await pathOf('sh', 'chown', 'setpriv')
     const { url } = await useElsewhere({ env: { PATH } })
     expect(await query(url, 'SELECT 1')).toEqual([[1]])
   })
 
-  test('says what to do when no other user can reach the data', async () => {
+  test('explains what to do when no other user can access the data', async () => {
     await chmod(home, 0o700)
     const PATH = await pathOf('sh', 'chown')
-    await expect(useElsewhere({ env: { PATH } })).rejects.toThrow(/run as an ordinary user, or set DATABASE_URL/)
+    await expect(useElsewhere({ env: { PATH } })).rejects.toThrow(/run as an ordinary user, or set APP_DATABASE_URL/)
   })
 
-  test('runs as the user to whom the data directory belongs', async () => {
+  test('runs as the owner of the data directory', async () => {
     await mkdir(dataDir, { mode: 0o700 })
     await chown(dataDir, NOBODY, NOBODY)
     const { url } = await use()
@@ -393,7 +394,7 @@ describe.runIf(isRoot)('as root', () => {
 
   const readable = ['-c', 'test -x "$1" && test -r "$2"', 'sh', process.execPath, USER_SCRIPT]
   const canReach = isRoot && spawnSync('sh', readable, { uid: NOBODY, gid: NOBODY }).status === 0
-  test('is not needed: an ordinary user runs it too', async ({ skip }) => {
+  test('is not required: an ordinary user can run it too', async ({ skip }) => {
     skip(!canReach, 'nobody cannot reach Node or this checkout')
     await chown(home, NOBODY, NOBODY)
     const { child, url } = await useElsewhere({ uid: NOBODY, gid: NOBODY })

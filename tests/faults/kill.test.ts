@@ -2,9 +2,10 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { type EmbeddedServer, useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate } from '../../db/migrate.ts'
 import { createKey } from '../../src/cli/keys.ts'
+import { readConfig } from '../../src/config.ts'
+import { type DatabaseServer, openServer } from '../../src/database/open.ts'
 import { connect, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
@@ -12,13 +13,13 @@ import { kill, type Service, startService } from '../support/service.ts'
 
 // A database that must survive: its own PostgreSQL, with fsync and all.
 let dataDir: string
-let server: EmbeddedServer
+let server: DatabaseServer
 let db: Database
 let key: string
 let service: Service
 beforeEach(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
-  server = await useEmbeddedServer({ dataDir, supervise: true })
+  server = await openServer(readConfig({ DATA_DIR: dataDir }), { supervise: true })
   db = connect(server.url, { max: 1 })
   await migrate(db)
   await fillFixture(server.url)

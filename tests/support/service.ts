@@ -45,7 +45,7 @@ export async function startService(settings: Record<string, string>): Promise<Se
   const service = runFlowtrail(['serve'], { PORT, LOG_LEVEL: 'warn', ...settings })
   const listening = new Promise<void>((resolve) => {
     service.child.stdout?.on('data', () => {
-      if (service.stdout().includes('Flowtrail is at')) resolve()
+      if (service.stdout().includes('Flowtrail is listening')) resolve()
     })
   })
   const failed = service.exit.then((status) => {

@@ -1,62 +1,79 @@
 import path from 'node:path'
 import { expect, test } from 'vitest'
-import { readConfig } from '../../src/config.ts'
+import { type Config, readConfig } from '../../src/config.ts'
 
-const DEFAULTS = {
-  host: '127.0.0.1',
-  port: 3000,
-  databaseUrl: undefined,
+const DEFAULTS: Config = {
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
-  basePath: '',
-  corsOrigins: [],
-  rateLimitPerMinute: undefined,
-  trustProxy: false,
+  server: { host: '127.0.0.1', port: 3000, drainTimeout_ms: 25_000 },
+  http: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+  database: { url: undefined, readConnections: 3, writeConnections: 4, statementTimeout_ms: 10_000 },
+  recorder: { maxQueuedEvents: 2_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
+}
+
+/** The defaults with one setting changed, given as group and name, such as `http.basePath`, or as a name alone. */
+function withSetting(location: string, value: unknown): object {
+  const [name = '', group] = location.split('.').reverse()
+  if (group === undefined) return { ...DEFAULTS, [name]: value }
+  return { ...DEFAULTS, [group]: { ...(DEFAULTS[group as keyof Config] as object), [name]: value } }
 }
 
 test('every setting has a default', () => {
   expect(readConfig({})).toEqual(DEFAULTS)
 })
 
-test('an empty setting counts as absent', () => {
-  const names = ['HOST', 'PORT', 'DATABASE_URL', 'DATA_DIR', 'LOG_LEVEL', 'BASE_PATH', 'CORS_ORIGINS']
-  const empty = Object.fromEntries([...names, 'RATE_LIMIT_PER_MINUTE', 'TRUST_PROXY'].map((name) => [name, '']))
-  expect(readConfig(empty)).toEqual(DEFAULTS)
-})
-
-test.each<[string, string, Partial<Record<keyof typeof DEFAULTS, unknown>>]>([
-  ['HOST', '0.0.0.0', { host: '0.0.0.0' }],
-  ['HOST', '::', { host: '::' }],
-  ['HOST', 'localhost', { host: 'localhost' }],
-  ['PORT', '1', { port: 1 }],
-  ['PORT', '65535', { port: 65_535 }],
+test.each<[string, string, string, unknown]>([
+  ['HOST', '0.0.0.0', 'server.host', '0.0.0.0'],
+  ['HOST', '::', 'server.host', '::'],
+  ['HOST', 'localhost', 'server.host', 'localhost'],
+  ['PORT', '1', 'server.port', 1],
+  ['PORT', '65535', 'server.port', 65_535],
   [
     'DATABASE_URL',
     'postgres://u:p@db:5432/x?sslmode=require',
-    { databaseUrl: 'postgres://u:p@db:5432/x?sslmode=require' },
+    'database.url',
+    'postgres://u:p@db:5432/x?sslmode=require',
   ],
-  ['DATABASE_URL', 'postgresql:///x?host=/run/pg', { databaseUrl: 'postgresql:///x?host=/run/pg' }],
-  ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', { databaseUrl: 'postgres://me@/x?host=/run/pg' }],
-  ['DATA_DIR', 'some where', { dataDir: path.resolve('some where') }],
-  ['LOG_LEVEL', 'silent', { logLevel: 'silent' }],
-  ['BASE_PATH', '/', { basePath: '' }],
-  ['BASE_PATH', '/flow/trail.v1', { basePath: '/flow/trail.v1' }],
-  ['CORS_ORIGINS', '*', { corsOrigins: ['*'] }],
+  ['DATABASE_URL', 'postgresql:///x?host=/run/pg', 'database.url', 'postgresql:///x?host=/run/pg'],
+  ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', 'database.url', 'postgres://me@/x?host=/run/pg'],
+  ['DATA_DIR', 'some where', 'dataDir', path.resolve('some where')],
+  ['LOG_LEVEL', 'silent', 'logLevel', 'silent'],
+  ['BASE_PATH', '/', 'http.basePath', ''],
+  ['BASE_PATH', '/flow/trail.v1', 'http.basePath', '/flow/trail.v1'],
+  ['CORS_ORIGINS', '*', 'http.corsOrigins', ['*']],
   [
     'CORS_ORIGINS',
     'https://a.example, http://localhost:5173',
-    { corsOrigins: ['https://a.example', 'http://localhost:5173'] },
+    'http.corsOrigins',
+    ['https://a.example', 'http://localhost:5173'],
   ],
-  ['RATE_LIMIT_PER_MINUTE', '600', { rateLimitPerMinute: 600 }],
-  ['TRUST_PROXY', 'true', { trustProxy: true }],
-  ['TRUST_PROXY', '10.0.0.0/8, ::1', { trustProxy: '10.0.0.0/8, ::1' }],
-])('%s=%s is taken', (name, value, expected) => {
-  expect(readConfig({ [name]: value })).toEqual({ ...DEFAULTS, ...expected })
+  ['RATE_LIMIT_PER_MINUTE', '600', 'http.rateLimitPerMinute', 600],
+  ['TRUST_PROXY', 'true', 'http.trustProxy', true],
+  ['TRUST_PROXY', '10.0.0.0/8, ::1', 'http.trustProxy', '10.0.0.0/8, ::1'],
+  ['READ_CONNECTIONS', '1', 'database.readConnections', 1],
+  ['READ_CONNECTIONS', '100', 'database.readConnections', 100],
+  ['WRITE_CONNECTIONS', '2', 'database.writeConnections', 2],
+  ['WRITE_CONNECTIONS', '100', 'database.writeConnections', 100],
+  ['STATEMENT_TIMEOUT_MS', '1000', 'database.statementTimeout_ms', 1_000],
+  ['STATEMENT_TIMEOUT_MS', '600000', 'database.statementTimeout_ms', 600_000],
+  ['DRAIN_TIMEOUT_MS', '1', 'server.drainTimeout_ms', 1],
+  ['DRAIN_TIMEOUT_MS', '600000', 'server.drainTimeout_ms', 600_000],
+  ['QUEUE_SIZE', '1', 'recorder.maxQueuedEvents', 1],
+  ['QUEUE_SIZE', '100000', 'recorder.maxQueuedEvents', 100_000],
+  ['QUEUE_TIMEOUT_MS', '100', 'recorder.maxQueueWait_ms', 100],
+  ['QUEUE_TIMEOUT_MS', '120000', 'recorder.maxQueueWait_ms', 120_000],
+  ['LOCK_TIMEOUT_MS', '10', 'recorder.lockTimeout_ms', 10],
+  ['LOCK_TIMEOUT_MS', '1000', 'recorder.lockTimeout_ms', 1_000],
+  ['BATCH_SIZE', '1', 'recorder.maxBatchSize', 1],
+  ['BATCH_SIZE', '1000', 'recorder.maxBatchSize', 1_000],
+])('%s=%s is accepted, and counts as unset when empty', (name, value, location, expected) => {
+  expect(readConfig({ [name]: value })).toEqual(withSetting(location, expected))
+  expect(readConfig({ [name]: '' })).toEqual(DEFAULTS)
 })
 
 test.each<[string, string[], string]>([
   ['HOST', ['a b', 'http://localhost', 'localhost:3000'], 'Invalid host'],
-  ['PORT', ['0', '65536', '-1', '3e3', '080', ' 80', '80.0', 'http'], 'must be a whole number from 1 to 65535'],
+  ['PORT', ['0', '65536', '-1', '3e3', '080', ' 80', '80.0', 'http'], 'must be an integer from 1 to 65535'],
   [
     'DATABASE_URL',
     ['mysql://x', 'db:5432', 'postgres'],
@@ -66,31 +83,35 @@ test.each<[string, string[], string]>([
   [
     'BASE_PATH',
     ['flowtrail', '/a/', '//', '/a//b', '/..', '/a/./b', '/a b', '/é', '/%41', '/:id', '/*'],
-    'must be a path such as /flowtrail, without a slash at the end',
+    'must be a path such as /flowtrail, without a trailing slash',
   ],
   [
     'CORS_ORIGINS',
     ['a.example', 'https://a.example/', 'https://a.example/x', 'null', 'https://A.example', '*,', 'https://*.example/'],
-    'must be * or origins separated by commas',
+    'must be * or comma-separated origins',
   ],
-  [
-    'RATE_LIMIT_PER_MINUTE',
-    ['0', '-1', '1.5', '1e3', '1000000000', 'off'],
-    'must be a whole number from 1 to 999999999',
-  ],
+  ['RATE_LIMIT_PER_MINUTE', ['0', '-1', '1.5', '1e3', '1000000000', 'off'], 'must be an integer from 1 to 999999999'],
   [
     'TRUST_PROXY',
     ['yes', '1', 'cafe', '10.0.0', '10.0.0.0/33', '10.0.0.0/0', '10.0.0.0/8/8', '::1/129', '10.0.0.1,'],
-    'must be true, false, or addresses or networks',
+    'must be true, false, or comma-separated addresses or networks',
   ],
-])('%s is refused when it is one of %j', (name, values, problem) => {
+  ['READ_CONNECTIONS', ['0', '101', '-1', '2.5', 'many'], 'must be an integer from 1 to 100'],
+  ['WRITE_CONNECTIONS', ['1', '101', '1e1'], 'must be an integer from 2 to 100'],
+  ['STATEMENT_TIMEOUT_MS', ['0', '999', '600001', '10s'], 'must be an integer from 1000 to 600000'],
+  ['DRAIN_TIMEOUT_MS', ['0', '600001', '25s'], 'must be an integer from 1 to 600000'],
+  ['QUEUE_SIZE', ['0', '100001', '2_000'], 'must be an integer from 1 to 100000'],
+  ['QUEUE_TIMEOUT_MS', ['99', '120001', '10s'], 'must be an integer from 100 to 120000'],
+  ['LOCK_TIMEOUT_MS', ['9', '1001', '500ms'], 'must be an integer from 10 to 1000'],
+  ['BATCH_SIZE', ['0', '1001', 'all'], 'must be an integer from 1 to 1000'],
+])('%s is refused when it is one of %j', (name, values, message) => {
   for (const value of values) {
-    expect(() => readConfig({ [name]: value }), value).toThrow(`The settings are not right: ${name}: `)
-    expect(() => readConfig({ [name]: value }), value).toThrow(problem)
+    expect(() => readConfig({ [name]: value }), value).toThrow(`Invalid configuration: ${name}: `)
+    expect(() => readConfig({ [name]: value }), value).toThrow(message)
   }
 })
 
-test('one message, of one line, names everything that is wrong and no password', () => {
+test('a one-line message lists every invalid setting, without any password', () => {
   const read = () => readConfig({ PORT: 'x', LOG_LEVEL: 'y', DATABASE_URL: 'mysql://user:secret@db' })
-  expect(read).toThrow(/^The settings are not right: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
+  expect(read).toThrow(/^Invalid configuration: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
 })
