@@ -152,7 +152,7 @@ function describe({ keyword, parentSchema, data }: ErrorObject): string {
 function describeText(schema: Schema, keyword: string, text: string): string {
   if (schema.format === 'date-time') {
     const parsed = parseTimestamp(text)
-    return parsed.ok ? 'must be a date-time' : parsed.problem
+    return parsed.ok ? 'must be a date-time' : parsed.issue
   }
   if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idProblem(text) ?? `must match ${schema.pattern}`
   const { minLength = 0, maxLength } = schema
@@ -161,7 +161,7 @@ function describeText(schema: Schema, keyword: string, text: string): string {
 
 /** What is not a string but should be; JSON that was meant to be sent as text is shown as the text that it should be. */
 function describeOther(schema: Schema, data: unknown): string {
-  if (schema.format === 'date-time') return `must be a string; write for example "${TIMESTAMP_EXAMPLE}"`
+  if (schema.format === 'date-time') return `must be a string; for example "${TIMESTAMP_EXAMPLE}"`
   const isExact = typeof data === 'boolean' || Number.isSafeInteger(data) || (typeof data === 'object' && data !== null)
   // Past this depth JSON.stringify could run out of stack.
   if (!isExact || jsonDepth(data) > MAX_QUOTED_depth) return 'must be a string'

@@ -35,7 +35,7 @@ export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEven
   const fault = (field: string, message: string) => details.push({ pointer: `/body/${field}`, message })
 
   const timestamp = parseTimestamp(input.timestamp)
-  if (!timestamp.ok) fault('timestamp', timestamp.problem)
+  if (!timestamp.ok) fault('timestamp', timestamp.issue)
   else if (Date.parse(timestamp.iso) > now.getTime() + MAX_AHEAD_ms) {
     fault('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
   }

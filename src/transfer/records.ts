@@ -192,7 +192,7 @@ const integerFrom =
 const timestamp: Read<string> = (value, pointer) => {
   if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
   const parsed = parseTimestamp(value)
-  if (!parsed.ok) throw new Problem(pointer, parsed.problem)
+  if (!parsed.ok) throw new Problem(pointer, parsed.issue)
   return parsed.iso
 }
 

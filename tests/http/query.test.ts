@@ -18,7 +18,7 @@ const CURSOR =
   'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew'
 const UNKNOWN = 'is not a known parameter; known are limit, direction, updated_after, updated_before, cursor'
 const DATE_TIME = 'must be an RFC 3339 date-time with an offset or Z'
-const EXAMPLE = 'write for example 2026-03-01T09:30:00.000Z'
+const EXAMPLE = 'for example 2026-03-01T09:30:00.000Z'
 
 test.each<[string, string[]]>([
   ...['0', '1001', '1e2', '%205', '5%20', '5.0', '+5', '%2B5', '05', '-1', '-0', '0x10', '1,000', '٣', 'NaN', 'all']
@@ -53,19 +53,19 @@ test.each<[string, string[]]>([
   [
     'updated_after=2026-03-01T09:30:00+01:00',
     [
-      `/query/updated_after ${DATE_TIME} (in a URL write the + of an offset as %2B); write for example 2026-03-01T09:30:00+01:00`,
+      `/query/updated_after ${DATE_TIME} (in a URL, encode the + of an offset as %2B); for example 2026-03-01T09:30:00+01:00`,
     ],
   ],
   [
     'updated_before=2026-03-01',
-    [`/query/updated_before ${DATE_TIME} (a time is needed too); write for example 2026-03-01T00:00:00Z`],
+    [`/query/updated_before ${DATE_TIME} (a time is required); for example 2026-03-01T00:00:00Z`],
   ],
   ['updated_after=1772357472', [`/query/updated_after ${DATE_TIME}; ${EXAMPLE}`]],
   ['updated_after=yesterday', [`/query/updated_after ${DATE_TIME}; ${EXAMPLE}`]],
   ['updated_after=%20', [`/query/updated_after ${DATE_TIME}; ${EXAMPLE}`]],
   [
     'updated_after=2026-02-30T00:00:00Z',
-    ['/query/updated_after that month has the days 01 to 28; write for example 2026-02-28T00:00:00.000Z'],
+    ['/query/updated_after the day must be 01 to 28 in that month; for example 2026-02-28T00:00:00.000Z'],
   ],
   [
     'updated_after=2026-03-02T00:00:00Z&updated_before=2026-03-01T00:00:00Z',

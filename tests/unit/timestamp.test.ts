@@ -25,7 +25,7 @@ test.each([
   expect(parseTimestamp(text)).toEqual({ ok: true, iso })
 })
 
-test('the wire form is taken as it is for each day there is, and for no other', () => {
+test('the canonical form is accepted unchanged for every day that exists, and for no other', () => {
   const numbers = (count: number) => Array.from({ length: count }, (_, i) => String(i).padStart(2, '0'))
   for (const year of ['0000', '0001', '1900', '2000', '2023', '2024', '9999']) {
     for (const month of numbers(14)) {
@@ -34,25 +34,25 @@ test('the wire form is taken as it is for each day there is, and for no other', 
         const date = new Date(text)
         const exists = year !== '0000' && !Number.isNaN(date.getTime()) && date.toISOString() === text
         expect(parseTimestamp(text), text).toEqual(
-          exists ? { ok: true, iso: text } : { ok: false, problem: expect.any(String) },
+          exists ? { ok: true, iso: text } : { ok: false, issue: expect.any(String) },
         )
       }
     }
   }
 })
 
-/** What is no instant, why, and the instant that may have been meant. */
-const NO_INSTANT = [
+/** Well-formed text that names no instant, the issue, and the instant probably meant. */
+const NONEXISTENT = [
   ['0000-12-31T00:00:00Z', 'the year must be 0001 to 9999', '0001-12-31T00:00:00.000Z'],
   ['2026-00-10T00:00:00Z', 'the month must be 01 to 12', '2026-01-10T00:00:00.000Z'],
   ['2026-13-10T00:00:00Z', 'the month must be 01 to 12', '2026-12-10T00:00:00.000Z'],
-  ['2026-02-30T10:20:30Z', 'that month has the days 01 to 28', '2026-02-28T10:20:30.000Z'],
-  ['2024-02-30T10:20:30Z', 'that month has the days 01 to 29', '2024-02-29T10:20:30.000Z'],
-  ['2100-02-29T00:00:00Z', 'that month has the days 01 to 28', '2100-02-28T00:00:00.000Z'],
-  ['2026-04-31T00:00:00Z', 'that month has the days 01 to 30', '2026-04-30T00:00:00.000Z'],
-  ['2026-04-00T00:00:00Z', 'that month has the days 01 to 30', '2026-04-01T00:00:00.000Z'],
-  ['2026-04-99T99:99:99Z', 'that month has the days 01 to 30', '2026-05-01T00:00:00.000Z'],
-  ['2026-02-30T01:00:00+02:00', 'that month has the days 01 to 28', '2026-02-27T23:00:00.000Z'],
+  ['2026-02-30T10:20:30Z', 'the day must be 01 to 28 in that month', '2026-02-28T10:20:30.000Z'],
+  ['2024-02-30T10:20:30Z', 'the day must be 01 to 29 in that month', '2024-02-29T10:20:30.000Z'],
+  ['2100-02-29T00:00:00Z', 'the day must be 01 to 28 in that month', '2100-02-28T00:00:00.000Z'],
+  ['2026-04-31T00:00:00Z', 'the day must be 01 to 30 in that month', '2026-04-30T00:00:00.000Z'],
+  ['2026-04-00T00:00:00Z', 'the day must be 01 to 30 in that month', '2026-04-01T00:00:00.000Z'],
+  ['2026-04-99T99:99:99Z', 'the day must be 01 to 30 in that month', '2026-05-01T00:00:00.000Z'],
+  ['2026-02-30T01:00:00+02:00', 'the day must be 01 to 28 in that month', '2026-02-27T23:00:00.000Z'],
   ['2026-03-01T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '2026-03-02T00:00:00.000Z'],
   ['9999-12-31T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '9999-12-31T23:59:59.999Z'],
   ['2026-03-01T10:60:00Z', 'the minute must be 00 to 59', '2026-03-01T10:59:00.000Z'],
@@ -68,16 +68,16 @@ const NO_INSTANT = [
   ['9999-12-31T23:59:59-00:01', 'in UTC the year must be 0001 to 9999', '9999-12-31T23:59:59.999Z'],
 ]
 
-/** What has not even the form, the hint, and the text as it may have been meant. */
-const NO_FORM = [
-  ['2026-03-01', ' (a time is needed too)', '2026-03-01T00:00:00Z'],
-  ['2026-03-01T09:30:00 01:00', ' (in a URL write the + of an offset as %2B)', '2026-03-01T09:30:00+01:00'],
-  ['2026-03-01 09:30:00Z', ' (date and time are joined by T)', '2026-03-01T09:30:00Z'],
-  ['2026-03-01 09:30:00', ' (date and time are joined by T; an offset or Z is needed)', '2026-03-01T09:30:00Z'],
-  ['2026-03-01T09:30:00', ' (an offset or Z is needed)', '2026-03-01T09:30:00Z'],
-  ['2026-03-01T09:30Z', ' (seconds are needed)', '2026-03-01T09:30:00Z'],
-  ['2026-03-01T09:30', ' (an offset or Z is needed; seconds are needed)', '2026-03-01T09:30:00Z'],
-  ['2026-03-01T09:30:00+0100', ' (the offset needs a colon)', '2026-03-01T09:30:00+01:00'],
+/** Malformed text, the hint, and the text probably meant. */
+const MALFORMED = [
+  ['2026-03-01', ' (a time is required)', '2026-03-01T00:00:00Z'],
+  ['2026-03-01T09:30:00 01:00', ' (in a URL, encode the + of an offset as %2B)', '2026-03-01T09:30:00+01:00'],
+  ['2026-03-01 09:30:00Z', ' (separate date and time with T)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01 09:30:00', ' (separate date and time with T; an offset or Z is required)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30:00', ' (an offset or Z is required)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30Z', ' (seconds are required)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30', ' (an offset or Z is required; seconds are required)', '2026-03-01T09:30:00Z'],
+  ['2026-03-01T09:30:00+0100', ' (the offset requires a colon)', '2026-03-01T09:30:00+01:00'],
   ...[
     '',
     ' ',
@@ -101,15 +101,15 @@ const NO_FORM = [
 ]
 
 test.each([
-  ...NO_INSTANT.map(([text = '', why, mended]) => [text, `${why}; write for example ${mended}`]),
-  ...NO_FORM.map(([text = '', hint, mended]) => [
+  ...NONEXISTENT.map(([text = '', issue, suggested]) => [text, `${issue}; for example ${suggested}`]),
+  ...MALFORMED.map(([text = '', hint, suggested]) => [
     text,
-    `must be an RFC 3339 date-time with an offset or Z${hint}; write for example ${mended}`,
+    `must be an RFC 3339 date-time with an offset or Z${hint}; for example ${suggested}`,
   ]),
-])('%o is refused', (text, problem) => {
-  expect(parseTimestamp(text)).toEqual({ ok: false, problem })
+])('%o is rejected', (text, issue) => {
+  expect(parseTimestamp(text)).toEqual({ ok: false, issue })
 })
 
-test.each([...NO_INSTANT, ...NO_FORM])('what is shown in place of %o is right', (_text, _why, mended = '') => {
-  expect(parseTimestamp(mended).ok).toBe(true)
+test.each([...NONEXISTENT, ...MALFORMED])('the example suggested for %o is valid', (_text, _issue, suggested = '') => {
+  expect(parseTimestamp(suggested).ok).toBe(true)
 })
