@@ -69,10 +69,10 @@ export function invalidRequest(details: Detail[]): ApiError {
 }
 
 /** The request as a whole is at fault, so that no pointer can be given. */
-export const unreadableRequest = (message: string) => new ApiError('invalid_request', message)
+export const malformedRequest = (message: string) => new ApiError('invalid_request', message)
 
-export const badEncoding = () =>
-  unreadableRequest(
+export const invalidEncoding = () =>
+  malformedRequest(
     'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
   )
 

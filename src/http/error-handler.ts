@@ -3,9 +3,9 @@ import { isUnavailable } from '../database/failures.ts'
 import {
   ApiError,
   internalError,
+  malformedRequest,
   payloadTooLarge,
   serviceUnavailable,
-  unreadableRequest,
   unsupportedMediaType,
 } from '../domain/errors.ts'
 import { MAX_BODY_bytes } from './body.ts'
@@ -13,9 +13,9 @@ import { MAX_BODY_bytes } from './body.ts'
 /** Fastify's own errors, in the service's words. */
 const TRANSLATIONS: Record<string, () => ApiError> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: unsupportedMediaType,
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () => unreadableRequest('The body is not as long as Content-Length says.'),
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () => malformedRequest('The body is not as long as Content-Length says.'),
   // Of the request's own connection; the database's is an outage.
-  ECONNRESET: () => unreadableRequest('The connection broke within the body.'),
+  ECONNRESET: () => malformedRequest('The connection broke within the body.'),
   FST_ERR_CTP_BODY_TOO_LARGE: () => payloadTooLarge(MAX_BODY_bytes),
 }
 

@@ -26,7 +26,7 @@ interface Binding<Context> {
  *
  * @throws Error when document and handlers do not name the same operations, or an operation is open to all
  */
-export async function bindOperations<Context>(app: FastifyInstance, binding: Binding<Context>): Promise<void> {
+export async function registerRoutes<Context>(app: FastifyInstance, binding: Binding<Context>): Promise<void> {
   const { document, handlers, basePath } = binding
   const operations = operationsOf(document)
   assertComplete(operations, Object.keys(handlers))

@@ -1,7 +1,7 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
-import { type Detail, invalidRequest, unreadableRequest } from '../domain/errors.ts'
+import { type Detail, invalidRequest, malformedRequest } from '../domain/errors.ts'
 import { idProblem, isStorable, jsonDepth, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
@@ -49,7 +49,7 @@ function bodyValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   return (body: unknown) => {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-      return { error: unreadableRequest('The body must be a JSON object.') }
+      return { error: malformedRequest('The body must be a JSON object.') }
     }
     cutArrays(schema, body)
     const details = validate(body) ? unstorable('/body', body) : explain('/body', validate.errors)

@@ -5,11 +5,11 @@ import {
   ApiError,
   internalError,
   invalidRequest,
+  malformedRequest,
   methodNotAllowed,
   payloadTooLarge,
   routeNotFound,
   serviceUnavailable,
-  unreadableRequest,
   unsupportedMediaType,
 } from '../../../src/domain/errors.ts'
 
@@ -55,7 +55,7 @@ function toApiError(error: unknown): ApiError {
   if (status === 400 && errors.length > 0) {
     return invalidRequest(errors.map(({ path, message }) => ({ pointer: path.replace('/params/', '/path/'), message })))
   }
-  if (status === 400) return unreadableRequest(message)
+  if (status === 400) return malformedRequest(message)
   if (status === 404) return routeNotFound()
   // Express answers HEAD wherever it answers GET.
   if (status === 405) return methodNotAllowed((headers.Allow ?? '').replace('GET', 'GET, HEAD').split(', '))
