@@ -154,7 +154,7 @@ describe('watchAnswers', () => {
     ],
     [
       'an error with a field that it does not have',
-      () => Promise.reject(new ApiError('invalid_request', '', { context: { note: '' } })),
+      () => Promise.reject(new ApiError('invalid_request', '', { resource: { note: '' } })),
       '"note"',
     ],
   ])('finds %s', async (_, answer, problem) => {

@@ -70,6 +70,6 @@ export const answerError: ErrorRequestHandler = (error, _request, response, _nex
   if (answer.status === 500) console.error(error)
   response
     .status(answer.status)
-    .set({ 'Cache-Control': 'no-store', ...answer.parts.headers })
+    .set({ 'Cache-Control': 'no-store', ...answer.options.headers })
     .json(answer.envelope(answer.errorCode === 'route_not_found' ? undefined : response.locals.projectId))
 }
