@@ -61,7 +61,7 @@ const MAX_LISTED_ISSUES = 20
 /** Lists up to twenty issues, and counts them all. @param issues at least one */
 export function invalidRequest(issues: ValidationIssue[]): ApiError {
   const [first, ...more] = issues
-  const rest = more.length === 1 ? 'there is 1 more fault' : `there are ${more.length} more faults`
+  const rest = more.length === 1 ? '1 more issue' : `${more.length} more issues`
   const message = `The request is not valid: ${first?.pointer} ${first?.message}`
   return new ApiError('invalid_request', more.length > 0 ? `${message}; ${rest}, see details` : message, {
     issues: issues.slice(0, MAX_LISTED_ISSUES),
@@ -73,7 +73,7 @@ export const malformedRequest = (message: string) => new ApiError('invalid_reque
 
 export const invalidEncoding = () =>
   malformedRequest(
-    'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+    'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
   )
 
 /** The same response whatever is wrong with the key or the project, so that projects cannot be probed. */
@@ -83,7 +83,7 @@ export const unauthorized = () =>
   })
 
 export const insufficientScope = (scope: string) =>
-  new ApiError('insufficient_scope', `This key does not have the scope "${scope}", which this operation needs.`)
+  new ApiError('insufficient_scope', `This key does not have the scope "${scope}", which this operation requires.`)
 
 export const moduleDoesNotExist = (moduleId: string) =>
   new ApiError('module_does_not_exist', `The project has no module ${JSON.stringify(moduleId)}.`, {
@@ -101,13 +101,10 @@ export const entryNotFound = (entryId: string) =>
   new ApiError('entry_not_found', `The project has no entry ${JSON.stringify(entryId)}.`, { resource: { entryId } })
 
 export const routeNotFound = () =>
-  new ApiError(
-    'route_not_found',
-    'There is nothing at this path. The API document, openapi.yaml, describes every path there is.',
-  )
+  new ApiError('route_not_found', 'No such path. The OpenAPI document, openapi.yaml, lists all paths.')
 
 export const methodNotAllowed = (allowed: readonly string[]) =>
-  new ApiError('method_not_allowed', `This path takes ${allowed.join(', ')} only.`, {
+  new ApiError('method_not_allowed', `Method not allowed; this path supports ${allowed.join(', ')}.`, {
     headers: { allow: allowed.join(', ') },
   })
 
@@ -119,7 +116,7 @@ export const identifierConflict = (issues: ValidationIssue[]) =>
   )
 
 export const payloadTooLarge = (limit_bytes: number) =>
-  new ApiError('payload_too_large', `The body is larger than ${limit_bytes} bytes, the most that is accepted.`)
+  new ApiError('payload_too_large', `The body exceeds the limit of ${limit_bytes} bytes.`)
 
 export const unsupportedMediaType = () =>
   new ApiError(
@@ -134,18 +131,17 @@ export const idempotencyKeyReused = () =>
     { issues: [{ pointer: '/headers/Idempotency-Key', message: 'was used for another event' }] },
   )
 
-export const rateLimited = (perMinute: number, retryAfter_s: number) =>
-  new ApiError('rate_limited', `This key may make ${perMinute} requests a minute. Wait as long as Retry-After says.`, {
-    headers: { 'retry-after': String(retryAfter_s) },
-  })
+export function rateLimited(perMinute: number, retryAfter_s: number): ApiError {
+  const limit = `${perMinute} ${perMinute === 1 ? 'request' : 'requests'} per minute`
+  const message = `Rate limit of ${limit} exceeded; retry after Retry-After seconds.`
+  return new ApiError('rate_limited', message, { headers: { 'retry-after': String(retryAfter_s) } })
+}
 
 export const internalError = () =>
-  new ApiError('internal_error', "The service failed to answer. The fault is logged under this request's X-Request-Id.")
+  new ApiError('internal_error', "Internal error. It is logged under this request's X-Request-Id.")
 
 /** The database is unavailable, or the service is overloaded or stopping. */
 export const serviceUnavailable = () =>
-  new ApiError(
-    'service_unavailable',
-    'The service cannot answer just now. Try again after the seconds that Retry-After says.',
-    { headers: { 'retry-after': '1' } },
-  )
+  new ApiError('service_unavailable', 'Service unavailable; retry after Retry-After seconds.', {
+    headers: { 'retry-after': '1' },
+  })

@@ -43,7 +43,7 @@ function parseJson(bytes: Buffer): unknown {
   try {
     text = utf8.decode(bytes)
   } catch {
-    throw malformedRequest('The body is not valid UTF-8; encode it so.')
+    throw malformedRequest('The body is not valid UTF-8; encode it as UTF-8.')
   }
   if (text === '') throw missingBody()
   try {
@@ -59,7 +59,7 @@ function whereFrom(message: string): string {
     /(?:at (?<position>position \d+)|^Unexpected token '(?<token>.)')/su.exec(message)?.groups ?? {}
   if (position !== undefined) return ` (at ${position})`
   if (token !== undefined) return `: unexpected token ${JSON.stringify(token)}`
-  return message === 'Unexpected end of JSON input' ? ': it ends too early' : ''
+  return message === 'Unexpected end of JSON input' ? ': unexpected end of input' : ''
 }
 
-export const missingBody = () => malformedRequest('A JSON body is needed; the request has none.')
+export const missingBody = () => malformedRequest('A JSON body is required; the request has none.')

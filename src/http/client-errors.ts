@@ -12,7 +12,7 @@ const invalidHttp = () => malformedRequest('This is not a valid HTTP/1.1 request
 const PARSER_ERRORS: Record<string, () => ApiError> = {
   HPE_INVALID_URL: invalidEncoding,
   HPE_HEADER_OVERFLOW: () =>
-    malformedRequest('The head of the request is larger than 16 KiB; shorten the path, the query or the headers.'),
+    malformedRequest('The request line and headers exceed 16 KiB; shorten the path, the query or the headers.'),
   ERR_HTTP_REQUEST_TIMEOUT: () =>
     malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`),
 }

@@ -85,8 +85,8 @@ function parametersValidator(schema: Schema, root: '/path' | '/query') {
   const known = [...properties.keys()]
   const unknown =
     known.length > 0
-      ? `is not a known parameter; known are ${known.join(', ')}`
-      : 'is not a known parameter; this operation takes none'
+      ? `is not a known parameter; known parameters: ${known.join(', ')}`
+      : 'is not a known parameter; this operation has none'
 
   return (sent: Record<string, string> | RawQuery) => {
     const issues: ValidationIssue[] = []
@@ -96,8 +96,8 @@ function parametersValidator(schema: Schema, root: '/path' | '/query') {
       const property = properties.get(name)
       const addIssue = (message: string) => issues.push({ pointer: `${root}/${escapeToken(name)}`, message })
       if (!property) addIssue(unknown)
-      else if (repeats.length > 0) addIssue('is given more than once; give it once')
-      else if (value === '') addIssue('is empty; give it a value or leave it out')
+      else if (repeats.length > 0) addIssue('occurs more than once; send it once')
+      else if (value === '') addIssue('is empty; set a value or omit it')
       else values[name] = property.type === 'integer' ? parseInteger(value) : value
     }
     issues.push(...(validate(values) ? unstorableStrings(root, values) : issuesOf(root, validate.errors)))
@@ -135,7 +135,7 @@ function messageOf({ keyword, parentSchema, data }: ErrorObject): string {
   const schema = (parentSchema ?? {}) as Schema
   if (keyword === 'required') return 'is required'
   if (keyword === 'additionalProperties') {
-    return `is not a known field; known are ${Object.keys(schema.properties ?? {}).join(', ')}`
+    return `is not a known field; known fields: ${Object.keys(schema.properties ?? {}).join(', ')}`
   }
   if (schema.type === 'integer') {
     return schema.minimum === undefined

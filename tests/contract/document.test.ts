@@ -192,7 +192,7 @@ describe('a method that a path does not have', () => {
       expect(answer.headers).toMatchObject({ allow: allow.join(', '), 'cache-control': 'no-store' })
       if (method !== 'HEAD') {
         expect(answer.json()).toEqual({
-          error: { code: 'method_not_allowed', message: `This path takes ${allow.join(', ')} only.` },
+          error: { code: 'method_not_allowed', message: `Method not allowed; this path supports ${allow.join(', ')}.` },
           projectId: 'demo',
         })
       }
