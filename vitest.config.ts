@@ -4,6 +4,8 @@ import { defineConfig } from 'vitest/config'
 export default defineConfig({
   test: {
     globalSetup: ['tests/support/global-setup.ts'],
+    // Idle unless FLOWTRAIL_MUTANT or RECORD_EXCHANGES is set.
+    setupFiles: ['tests/contract/mutants/setup.ts', 'tests/contract/proxy/setup.ts'],
     // Files wait for PostgreSQL and for processes more than they compute, so there is one worker more than cores.
     maxWorkers: availableParallelism() + 1,
     // A test that hangs should say so; what a test waits for is always an event.

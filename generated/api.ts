@@ -13,8 +13,8 @@ export interface paths {
         };
         /**
          * List modules
-         * @description All modules of the project, newest first (by creation, then by `module_id` descending). The list is complete: it
-         *     takes no parameters and has no pages.
+         * @description All modules of the project, newest first (by creation time, then by `module_id`, both descending). The list is
+         *     complete: it has neither parameters nor pages.
          */
         get: operations["listModules"];
         put?: never;
@@ -34,7 +34,7 @@ export interface paths {
         };
         /**
          * Get a module
-         * @description One module with its production definition, which is the definition last published.
+         * @description One module with its production definition, the one published last.
          */
         get: operations["getModule"];
         put?: never;
@@ -54,8 +54,8 @@ export interface paths {
         };
         /**
          * List the versions of a module
-         * @description The saved versions of a module, published or not, sorted by `version_number`. Definitions are left out here; get
-         *     one version to read its definition.
+         * @description The saved versions of a module, published or not, sorted by `version_number`. The list omits definitions; get a
+         *     single version to read its definition.
          */
         get: operations["listModuleVersions"];
         put?: never;
@@ -115,8 +115,8 @@ export interface paths {
         };
         /**
          * List the events of an entry
-         * @description The events of an entry, page views and custom events alike, sorted by `timestamp`; events of the same millisecond
-         *     have a fixed order. Fields that do not apply to an event are left out, never `null`.
+         * @description The events of an entry, both page views and custom events, sorted by `timestamp`; events of the same millisecond
+         *     have a stable order. Fields that do not apply to an event are omitted, never `null`.
          */
         get: operations["listEntryEvents"];
         put?: never;
@@ -136,12 +136,13 @@ export interface paths {
         };
         /**
          * List the page views of all entries
-         * @description Every entry of the project with its page views, sorted by `updated_at`, then `entry_id`. The page views of an entry
-         *     are complete and always oldest first; an entry without views has an empty array.
+         * @description Every entry of the project with its page views, sorted by `updated_at`, then `entry_id`. The page views of an
+         *     entry are complete and always oldest first; an entry without page views has an empty array.
          *
-         *     To keep a copy in step, walk with `direction=ASC` and `updated_after` set to the latest `updated_at` you have seen
-         *     less five minutes, and replace entries by `entry_id`. A custom event does not change `updated_at`, and neither do page
-         *     views that the operator imports without a later `updated_at`; after an import of old data, walk the whole list.
+         *     To keep a copy up to date, request all pages with `direction=ASC` and `updated_after` set to five minutes before
+         *     the latest `updated_at` you have seen, and replace entries by `entry_id`. A custom event does not change
+         *     `updated_at`, and neither do page views that the operator imports without a later `updated_at`; after an import
+         *     of old data, request the whole list.
          */
         get: operations["listEntryPageViews"];
         put?: never;
@@ -163,20 +164,20 @@ export interface paths {
         put?: never;
         /**
          * Record a custom event
-         * @description Records something a contact did. `200` means it is stored for good and the next read shows it.
+         * @description Records something that a contact did. `200` means that the event is stored durably and visible to the next read.
          *
-         *     **Which contact.** The identifiers name the contact. When none of them is known, a new contact gets all of them;
-         *     when the known ones belong to one contact, the event is that contact's and the new ones are added to it; when they
-         *     belong to different contacts, nothing is written and the answer is `409`. A contact is also known by the identifier
-         *     `contact_id` holding its own id; as long as no contact has that id, it is an identifier like any other. Keys and values
-         *     are compared exactly, case included.
+         *     **Contact.** The identifiers determine the contact. If none of them is known, a new contact is created with all
+         *     of them. If the known ones belong to one contact, the event is that contact's and the new ones are added to it.
+         *     If they belong to different contacts, nothing is written and the response is `409`. A contact is also known by
+         *     the identifier `contact_id` with its own id as the value; as long as no contact has that id, it is an identifier
+         *     like any other. Keys and values are compared exactly and case-sensitively.
          *
-         *     **Which entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`,
-         *     else the oldest; when there is none, a new one.
+         *     **Entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`, else
+         *     the oldest. If there is none, a new one is created.
          *
-         *     **Repeating safely.** Send an `Idempotency-Key` and repeat the call with it whenever you are unsure: the event is
-         *     recorded once and you get the first answer again, byte for byte, with `Idempotent-Replayed: true`. Without a key,
-         *     equal calls are separate events.
+         *     **Safe retries.** Send an `Idempotency-Key` and repeat the request with it whenever you are unsure: the event is
+         *     recorded once and you get the first response again, byte for byte, with `Idempotent-Replayed: true`. Without a
+         *     key, equal requests record separate events.
          */
         post: operations["recordCustomEvent"];
         delete?: never;
@@ -189,7 +190,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description An opaque identifier, compared byte by byte. It holds no control characters and is not `.` or `..`. */
+        /** @description An opaque identifier, compared byte by byte. It contains no control characters and is not `.` or `..`. */
         ResourceId: string;
         /**
          * @description `ASC` is ascending, `DESC` descending.
@@ -197,7 +198,7 @@ export interface components {
          * @enum {string}
          */
         SortDirection: "ASC" | "DESC";
-        /** @description An opaque text that names the place in a list where a page begins. */
+        /** @description An opaque text that marks the position in a list where a page begins. */
         PageCursor: string;
         /** @description Entity tags separated by commas, or `*` (RFC 9110). */
         EntityTags: string;
@@ -222,7 +223,7 @@ export interface components {
             group_id: string;
             /** @description The project. */
             project_id: string;
-            /** @description The definition last published, a JSON document stored as a string. */
+            /** @description The definition published last, a JSON document stored as a string. */
             json_string_prod: string;
         };
         /** @description A saved version of a module, without its definition. */
@@ -265,9 +266,9 @@ export interface components {
             group_id: string;
             /** @description The project. */
             project_id: string;
-            /** @description The module that was run through. */
+            /** @description The module of the entry. */
             module_id: string;
-            /** @description The contact who ran through it. */
+            /** @description The contact whose run it is. */
             contact_id: string;
             /**
              * Format: date-time
@@ -290,9 +291,9 @@ export interface components {
             group_id: string;
             /** @description The project. */
             project_id: string;
-            /** @description The module that was run through. */
+            /** @description The module of the entry. */
             module_id: string;
-            /** @description The contact who ran through it. */
+            /** @description The contact whose run it is. */
             contact_id: string;
             /**
              * Format: date-time
@@ -325,8 +326,8 @@ export interface components {
             page_index: number;
         };
         /**
-         * @description Something that happened in an entry. Page fields and `view_type` are there on page events only, `custom_event_*` on
-         *     custom events only, `max_page_*` and `total_pages` where they are known.
+         * @description Something that happened in an entry. Page fields and `view_type` are present on page events only,
+         *     `custom_event_*` on custom events only, `max_page_*` and `total_pages` where they are known.
          */
         EntryEvent: {
             /** @description The entry. */
@@ -373,12 +374,13 @@ export interface components {
              */
             total_pages?: number;
             /**
-             * @description Kind of event, an open set. Known: `flowpage.viewed` (a page view) and `custom_event:triggered` (a custom event).
+             * @description Kind of event, an open set. Known values: `flowpage.viewed` (a page view) and `custom_event:triggered` (a
+             *     custom event).
              * @example flowpage.viewed
              */
             event_type: string;
             /**
-             * @description Kind of view, an open set. Known: `flowpage`.
+             * @description Kind of view, an open set. Known value: `flowpage`.
              * @example flowpage
              */
             view_type?: string;
@@ -395,8 +397,8 @@ export interface components {
              */
             key: string;
             /**
-             * @description The value as JSON text: a non-empty string (`"\"amara.okafor@example.com\""`), a number or a boolean. Values are
-             *     compared as JSON values, strings with their case, numbers exactly.
+             * @description The value as JSON text: a non-empty string (`"\"amara.okafor@example.com\""`), a number or a boolean. Values
+             *     are compared as JSON values, strings with their case, numbers exactly.
              * @example "amara.okafor@example.com"
              */
             value: string;
@@ -407,14 +409,14 @@ export interface components {
             module_id: components["schemas"]["ResourceId"];
             /**
              * Format: date-time
-             * @description When the event happened. However late is fine; at most 24 hours ahead of the server's clock.
+             * @description When the event happened. Any time in the past is accepted; at most 24 hours ahead of the server's clock.
              */
             timestamp: string;
             /** @description Name of the event, without control characters. */
             custom_event_name: string;
             /**
-             * @description Properties as the text of a JSON object, at most 32 KiB in UTF-8 and 64 levels deep. It is kept and given
-             *     back byte for byte.
+             * @description Properties as the text of a JSON object, at most 32 KiB in UTF-8 and 64 levels deep. It is stored and
+             *     returned byte for byte.
              * @default {}
              */
             custom_event_props: string;
@@ -434,9 +436,9 @@ export interface components {
              * @description The version of the module in effect at `timestamp`.
              */
             module_version_number: number;
-            /** @description The contact, found or new. */
+            /** @description The contact, existing or new. */
             contact_id: string;
-            /** @description The entry, found or new. */
+            /** @description The entry, existing or new. */
             entry_id: string;
             /**
              * Format: date-time
@@ -454,8 +456,8 @@ export interface components {
             custom_event_props: string;
         };
         /**
-         * @description What went wrong. `projectId` is there whenever the path names a project; `moduleId`, `versionNumber` and `entryId`
-         *     where the error is about one.
+         * @description What went wrong. `projectId` is present whenever the path names a project; `moduleId`, `versionNumber` and
+         *     `entryId` where the error is about one.
          */
         ApiError: {
             error: components["schemas"]["ApiErrorInfo"];
@@ -468,26 +470,26 @@ export interface components {
             /** @description The entry that does not exist. */
             entryId?: string;
         };
-        /** @description The code, a text for people, and the parts of the request at fault. */
+        /** @description The code, a human-readable message, and the invalid parts of the request. */
         ApiErrorInfo: {
             /**
              * @description Machine-readable code, an open set.
              * @example invalid_request
              */
             code: string;
-            /** @description What is wrong and what to do, for people. */
+            /** @description What is wrong and how to fix it, human-readable. */
             message: string;
-            /** @description The parts of the request at fault. */
+            /** @description The invalid parts of the request. */
             details?: components["schemas"]["ApiErrorDetail"][];
         };
-        /** @description One part of the request at fault. */
+        /** @description An invalid part of the request. */
         ApiErrorDetail: {
             /**
-             * @description JSON pointer (RFC 6901) to it, below `/body`, `/query`, `/path` or `/headers`.
+             * @description JSON pointer (RFC 6901) to the part, below `/body`, `/query`, `/path` or `/headers`.
              * @example /query/limit
              */
             pointer: string;
-            /** @description What is wrong with it and how to mend it. */
+            /** @description What is wrong with the part and how to fix it. */
             message: string;
         };
     };
@@ -505,7 +507,7 @@ export interface components {
             };
             content?: never;
         };
-        /** @description The request is not as documented. `error.details` says where and how to mend it. */
+        /** @description The request is invalid. `error.details` says where, and how to fix it. */
         InvalidRequest: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -518,7 +520,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description The request is not as documented. `error.details` says where and how to mend it. */
+        /** @description The request is invalid. `error.details` says where, and how to fix it. */
         InvalidVersionRequest: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -531,7 +533,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description The request is not as documented. `error.details` says where and how to mend it. */
+        /** @description The request is invalid. `error.details` says where, and how to fix it. */
         InvalidPageRequest: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -544,7 +546,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description The request is not as documented. `error.details` says where and how to mend it. */
+        /** @description The request is invalid. `error.details` says where, and how to fix it. */
         InvalidWindowRequest: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -557,7 +559,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description The request is not as documented. `error.details` says where and how to mend it. Nothing was written. */
+        /** @description The request is invalid. `error.details` says where, and how to fix it. Nothing was written. */
         InvalidEvent: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -702,7 +704,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description The key has made too many requests. Wait as long as `Retry-After` says. */
+        /** @description The key has exceeded its rate limit. Retry after `Retry-After` seconds. */
         RateLimited: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -716,7 +718,7 @@ export interface components {
                 "application/json": components["schemas"]["ApiError"];
             };
         };
-        /** @description A fault of the service. It is logged under the `X-Request-Id`. */
+        /** @description An internal error, which is logged under the `X-Request-Id`. */
         InternalError: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -730,8 +732,8 @@ export interface components {
             };
         };
         /**
-         * @description The service cannot answer just now: its database is away, or it is overloaded or stopping. A recording that was
-         *     answered so may or may not be stored; repeat it with the same `Idempotency-Key` to be sure.
+         * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. An
+         *     event may be stored in spite of this response; repeat the request with the same `Idempotency-Key` to be sure.
          */
         ServiceUnavailable: {
             headers: {
@@ -749,7 +751,7 @@ export interface components {
     };
     parameters: {
         /**
-         * @description The project. It must be the one that the key belongs to.
+         * @description The project, which must be the one that the key belongs to.
          * @example demo
          */
         ProjectId: components["schemas"]["ResourceId"];
@@ -768,13 +770,13 @@ export interface components {
          * @example 019ca8bb-b5c0-7000-8000-000000000001
          */
         EntryId: components["schemas"]["ResourceId"];
-        /** @description How many records a page holds at most. */
+        /** @description Maximum number of rows per page. */
         Limit: number;
         /** @description `ASC` sorts ascending, `DESC` descending. */
         Direction: components["schemas"]["SortDirection"];
         /**
-         * @description Where the page begins: the `Next-Cursor` of the page before. It goes with the operation, path, direction and
-         *     filters it was given for (`limit` may change) and does not expire.
+         * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+         *     direction and filters that it was returned for (`limit` may change), and does not expire.
          */
         Cursor: components["schemas"]["PageCursor"];
         /**
@@ -787,18 +789,19 @@ export interface components {
          * @example 2026-12-31T00:00:00Z
          */
         UpdatedBefore: string;
-        /** @description One or more entity tags, or `*`. When the resource still has one of them, the answer is `304`. */
+        /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
-         * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event.
-         *     With the same key and the same event the first answer is given again; with another event the answer is `422`.
+         * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
+         *     event. With the same key and the same event, the first response is returned again; with another event, the
+         *     response is `422`.
          */
         IdempotencyKey: string;
     };
     requestBodies: never;
     headers: {
         /**
-         * @description Names this request in the service's logs. Quote it when you ask for help.
+         * @description Identifies this request in the service's logs. Quote it when you ask for support.
          * @example 019ca8bb-b5c0-7a31-9b5e-3f1f6b3c2d10
          */
         RequestId: string;
@@ -808,53 +811,53 @@ export interface components {
          */
         ETag: string;
         /**
-         * @description A cache may keep the answer but must ask again before it uses it.
+         * @description A client may cache the response, but must revalidate it before each use.
          * @example private, no-cache
          */
         CacheControl: string;
         /**
-         * @description Not to be cached.
+         * @description The response must not be cached.
          * @example no-store
          */
         NoStore: string;
         /**
-         * @description The request headers that the answer depends on.
+         * @description The request headers that the response depends on.
          * @example X-Api-Key
          */
         Vary: string;
         /**
-         * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
          * @example </projects/demo/modules/skin-quiz/versions?cursor=AWJ4&limit=2>; rel="next"
          */
         ModuleVersionsLink: string;
         /**
-         * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
          * @example </projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001/events?cursor=AWJ4&limit=2>; rel="next"
          */
         EntryEventsLink: string;
         /**
-         * @description Present when there is more. The address of the next page, relative to this server (RFC 8288).
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
          * @example </projects/demo/entries-page-views?cursor=AWJ4&limit=2>; rel="next"
          */
         EntryPageViewsLink: string;
         /**
-         * @description Present when there is more. The `cursor` of the next page.
+         * @description Present when there is another page. The `cursor` of the next page.
          * @example AWJ4
          */
         NextCursor: string;
         /**
-         * @description How many seconds to wait before the next try.
+         * @description The number of seconds to wait before a retry.
          * @example 1
          */
         RetryAfter: number;
         /**
-         * @description Present when the operator limits the rate: what is left (`r`) and in how many seconds it is reset (`t`)
+         * @description Present when the operator limits the rate: the remaining quota (`r`) and the seconds until it is reset (`t`)
          *     (draft-ietf-httpapi-ratelimit-headers).
          * @example "default";r=1;t=31
          */
         RateLimit: string;
         /**
-         * @description Nothing is left; `t` tells in how many seconds it is reset.
+         * @description The quota is used up; `t` is the number of seconds until it is reset.
          * @example "default";r=0;t=1
          */
         RateLimitSpent: string;
@@ -869,7 +872,7 @@ export interface components {
          */
         WwwAuthenticate: string;
         /**
-         * @description Present, and `true`, when this is the stored answer of an earlier call with the same key.
+         * @description Present, and `true`, when this is the stored response of an earlier request with the same key.
          * @example true
          */
         IdempotentReplayed: "true";
@@ -884,7 +887,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -919,12 +922,12 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One or more entity tags, or `*`. When the resource still has one of them, the answer is `304`. */
+                /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -966,20 +969,20 @@ export interface operations {
     listModuleVersions: {
         parameters: {
             query?: {
-                /** @description How many records a page holds at most. */
+                /** @description Maximum number of rows per page. */
                 limit?: components["parameters"]["Limit"];
                 /** @description `ASC` sorts ascending, `DESC` descending. */
                 direction?: components["parameters"]["Direction"];
                 /**
-                 * @description Where the page begins: the `Next-Cursor` of the page before. It goes with the operation, path, direction and
-                 *     filters it was given for (`limit` may change) and does not expire.
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
             header?: never;
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -1022,12 +1025,12 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One or more entity tags, or `*`. When the resource still has one of them, the answer is `304`. */
+                /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -1075,12 +1078,12 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description One or more entity tags, or `*`. When the resource still has one of them, the answer is `304`. */
+                /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -1122,20 +1125,20 @@ export interface operations {
     listEntryEvents: {
         parameters: {
             query?: {
-                /** @description How many records a page holds at most. */
+                /** @description Maximum number of rows per page. */
                 limit?: components["parameters"]["Limit"];
                 /** @description `ASC` sorts ascending, `DESC` descending. */
                 direction?: components["parameters"]["Direction"];
                 /**
-                 * @description Where the page begins: the `Next-Cursor` of the page before. It goes with the operation, path, direction and
-                 *     filters it was given for (`limit` may change) and does not expire.
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
             header?: never;
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -1177,7 +1180,7 @@ export interface operations {
     listEntryPageViews: {
         parameters: {
             query?: {
-                /** @description How many records a page holds at most. */
+                /** @description Maximum number of rows per page. */
                 limit?: components["parameters"]["Limit"];
                 /** @description `ASC` sorts ascending, `DESC` descending. */
                 direction?: components["parameters"]["Direction"];
@@ -1192,15 +1195,15 @@ export interface operations {
                  */
                 updated_before?: components["parameters"]["UpdatedBefore"];
                 /**
-                 * @description Where the page begins: the `Next-Cursor` of the page before. It goes with the operation, path, direction and
-                 *     filters it was given for (`limit` may change) and does not expire.
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
             header?: never;
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];
@@ -1238,14 +1241,15 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event.
-                 *     With the same key and the same event the first answer is given again; with another event the answer is `422`.
+                 * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
+                 *     event. With the same key and the same event, the first response is returned again; with another event, the
+                 *     response is `422`.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
                 /**
-                 * @description The project. It must be the one that the key belongs to.
+                 * @description The project, which must be the one that the key belongs to.
                  * @example demo
                  */
                 projectId: components["parameters"]["ProjectId"];

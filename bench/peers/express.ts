@@ -8,10 +8,10 @@ import pg from 'pg'
 import { isInstantAndId, isInt32, paginate } from '../../src/domain/cursor.ts'
 import {
   entryNotFound,
+  malformedRequest,
   moduleDoesNotExist,
   moduleVersionDoesNotExist,
   routeNotFound,
-  unreadableRequest,
 } from '../../src/domain/errors.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { checkKey } from './express/keys.ts'
@@ -41,8 +41,7 @@ app.use('/projects/:projectId', checkKey(pool))
 app.use(express.json({ limit: '256kb' }))
 app.use((request, _response, next) => {
   // The validator would respond with 415.
-  if (request.method === 'POST' && request.get('Content-Length') === '0')
-    throw unreadableRequest('The body is missing.')
+  if (request.method === 'POST' && request.get('Content-Length') === '0') throw malformedRequest('The body is missing.')
   next()
 })
 app.use(

@@ -9,9 +9,9 @@ const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const ID_LENGTH = 12
 const SECRET_LENGTH = 27
 const CHECKSUM_LENGTH = 6
-const FORM = /^ft_([0-9A-Za-z]{12})_([0-9A-Za-z]{27})([0-9A-Za-z]{6})$/
+const FORMAT = /^ft_([0-9A-Za-z]{12})_([0-9A-Za-z]{27})([0-9A-Za-z]{6})$/
 
-/** A well-formed API key, taken apart. */
+/** A well-formed API key, parsed. */
 export interface ApiKey {
   key_id: string
   secret: string
@@ -19,7 +19,7 @@ export interface ApiKey {
 
 const randomText = (length: number) => Array.from({ length }, () => BASE62[randomInt(BASE62.length)]).join('')
 
-/** CRC-32 (IEEE) of the text in base62, big-endian, zero-padded (decisions, "Keys"). */
+/** CRC-32 (IEEE) of the text in base62, big-endian, zero-padded (docs/semantics.md#api-keys). */
 function checksum(text: string): string {
   let rest = crc32(text)
   let digits = ''
@@ -30,18 +30,18 @@ function checksum(text: string): string {
   return digits
 }
 
-/** Writes a key as the caller sends it. */
+/** The key as the client sends it. */
 export function formatKey({ key_id, secret }: ApiKey): string {
   const body = `ft_${key_id}_${secret}`
   return body + checksum(body)
 }
 
-/** Makes a new random key: about 71 bits of public id and 160 bits of secret. */
+/** Generates a random key: about 71 bits of public id and 160 bits of secret. */
 export const generateKey = (): ApiKey => ({ key_id: randomText(ID_LENGTH), secret: randomText(SECRET_LENGTH) })
 
-/** Takes a key apart, or gives nothing when its form or checksum is wrong, so that a typing error costs no look-up. */
+/** Parses a key. Returns `undefined` for a wrong format or checksum, so that a typing error costs no query. */
 export function parseKey(text: string): ApiKey | undefined {
-  const [, key_id, secret, sum] = FORM.exec(text) ?? []
+  const [, key_id, secret, sum] = FORMAT.exec(text) ?? []
   if (key_id === undefined || secret === undefined) return undefined
   return checksum(text.slice(0, -CHECKSUM_LENGTH)) === sum ? { key_id, secret } : undefined
 }
@@ -49,7 +49,7 @@ export function parseKey(text: string): ApiKey | undefined {
 /** What is stored instead of the secret: its SHA-256. */
 export const hashSecret = (secret: string): Buffer => hash('sha256', secret, 'buffer')
 
-/** What is stored of a key and decides whether it is accepted. Instants are in the wire's form. */
+/** The stored part of a key that decides whether it is accepted. Instants are ISO timestamps. */
 export interface StoredKey {
   secret_hash: Buffer
   expires_at: string | null

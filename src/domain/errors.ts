@@ -1,10 +1,10 @@
-/** One part of a request at fault: a JSON pointer below /body, /query, /path or /headers, and how to mend it. */
-export interface Detail {
+/** An invalid part of a request: a JSON pointer below /body, /query, /path or /headers, and what is wrong with it. */
+export interface ValidationIssue {
   pointer: string
   message: string
 }
 
-/** Every error code with its status: the one place that knows them. The document names the same (a test compares). */
+/** Every error code with its status, the same as in the document (a test compares). */
 export const STATUS_OF = {
   invalid_request: 400,
   unauthorized: 401,
@@ -25,101 +25,98 @@ export const STATUS_OF = {
 
 export type ErrorCode = keyof typeof STATUS_OF
 
-interface Parts {
-  details?: Detail[]
-  /** Fields beside `error` in the envelope: which resource the error is about. */
-  context?: Record<string, unknown>
+interface ApiErrorOptions {
+  issues?: ValidationIssue[]
+  /** Ids of the resource that the error is about, sent beside `error` in the envelope. */
+  resource?: Record<string, unknown>
   headers?: Record<string, string>
 }
 
-/** An error that is answered as it is. Everything else that is thrown becomes a 500 or a 503. */
+/** An error that is sent to the client as it is. Anything else that is thrown becomes a 500 or a 503. */
 export class ApiError extends Error {
   readonly errorCode: ErrorCode
   readonly status: number
-  readonly parts: Parts
+  readonly options: ApiErrorOptions
 
-  constructor(errorCode: ErrorCode, message: string, parts: Parts = {}) {
+  constructor(errorCode: ErrorCode, message: string, options: ApiErrorOptions = {}) {
     super(message)
     this.errorCode = errorCode
     this.status = STATUS_OF[errorCode]
-    this.parts = parts
+    this.options = options
   }
 
-  /** The body of the answer. `projectId` is given once a route that names a project has matched. */
+  /** The body of the response. @param projectId of the path, once a route that names a project has matched */
   envelope(projectId: string | undefined) {
-    const { details, context } = this.parts
+    const { issues, resource } = this.options
     return {
-      error: { code: this.errorCode, message: this.message, ...(details && { details }) },
+      error: { code: this.errorCode, message: this.message, ...(issues && { details: issues }) },
       ...(projectId !== undefined && { projectId }),
-      ...context,
+      ...resource,
     }
   }
 }
 
-const MAX_DETAILS = 20
+const MAX_LISTED_ISSUES = 20
 
-/** The request is not as documented; every fault is listed, up to twenty. @param details at least one */
-export function invalidRequest(details: Detail[]): ApiError {
-  const [first, ...more] = details
-  const rest = more.length === 1 ? 'there is 1 more fault' : `there are ${more.length} more faults`
+/** Lists up to twenty issues, and counts them all. @param issues at least one */
+export function invalidRequest(issues: ValidationIssue[]): ApiError {
+  const [first, ...more] = issues
+  const rest = more.length === 1 ? '1 more issue' : `${more.length} more issues`
   const message = `The request is not valid: ${first?.pointer} ${first?.message}`
   return new ApiError('invalid_request', more.length > 0 ? `${message}; ${rest}, see details` : message, {
-    details: details.slice(0, MAX_DETAILS),
+    issues: issues.slice(0, MAX_LISTED_ISSUES),
   })
 }
 
-/** The request as a whole is at fault, so that no pointer can be given. */
-export const unreadableRequest = (message: string) => new ApiError('invalid_request', message)
+/** For a request that is invalid as a whole, so that no pointer can be given. */
+export const malformedRequest = (message: string) => new ApiError('invalid_request', message)
 
-export const badEncoding = () =>
-  unreadableRequest(
-    'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+export const invalidEncoding = () =>
+  malformedRequest(
+    'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
   )
 
-/** One answer whatever is wrong with the key or the project, so that projects cannot be probed. */
+/** The same response whatever is wrong with the key or the project, so that projects cannot be probed. */
 export const unauthorized = () =>
   new ApiError('unauthorized', 'Access to the project with the given key is not authorized.', {
     headers: { 'www-authenticate': 'ApiKey realm="flowtrail"' },
   })
 
 export const insufficientScope = (scope: string) =>
-  new ApiError('insufficient_scope', `This key does not have the scope "${scope}", which this operation needs.`)
+  new ApiError('insufficient_scope', `This key does not have the scope "${scope}", which this operation requires.`)
 
 export const moduleDoesNotExist = (moduleId: string) =>
   new ApiError('module_does_not_exist', `The project has no module ${JSON.stringify(moduleId)}.`, {
-    context: { moduleId },
+    resource: { moduleId },
   })
 
 export const moduleVersionDoesNotExist = (moduleId: string, versionNumber: number) =>
   new ApiError(
     'module_version_does_not_exist',
     `The module ${JSON.stringify(moduleId)} has no version ${versionNumber}.`,
-    { context: { moduleId, versionNumber } },
+    { resource: { moduleId, versionNumber } },
   )
 
 export const entryNotFound = (entryId: string) =>
-  new ApiError('entry_not_found', `The project has no entry ${JSON.stringify(entryId)}.`, { context: { entryId } })
+  new ApiError('entry_not_found', `The project has no entry ${JSON.stringify(entryId)}.`, { resource: { entryId } })
 
 export const routeNotFound = () =>
-  new ApiError(
-    'route_not_found',
-    'There is nothing at this path. The API document, openapi.yaml, describes every path there is.',
-  )
+  new ApiError('route_not_found', 'No such path. The OpenAPI document, openapi.yaml, lists all paths.')
 
 export const methodNotAllowed = (allowed: readonly string[]) =>
-  new ApiError('method_not_allowed', `This path takes ${allowed.join(', ')} only.`, {
+  new ApiError('method_not_allowed', `Method not allowed; this path supports ${allowed.join(', ')}.`, {
     headers: { allow: allowed.join(', ') },
   })
 
-export const identifierConflict = (details: Detail[]) =>
+export const identifierConflict = (issues: ValidationIssue[]) =>
   new ApiError(
     'identifier_conflict',
     'The identifiers belong to different contacts; nothing was recorded. Send only identifiers of one contact.',
-    { details },
+    { issues },
   )
 
 export const payloadTooLarge = (limit_bytes: number) =>
-  new ApiError('payload_too_large', `The body is larger than ${limit_bytes} bytes, the most that is accepted.`)
+  new ApiError('payload_too_large', `The body exceeds the limit of ${limit_bytes} bytes.`)
 
 export const unsupportedMediaType = () =>
   new ApiError(
@@ -131,21 +128,20 @@ export const idempotencyKeyReused = () =>
   new ApiError(
     'idempotency_key_reused',
     'This Idempotency-Key was used for another event; nothing was recorded. Use a new key for a new event.',
-    { details: [{ pointer: '/headers/Idempotency-Key', message: 'was used for another event' }] },
+    { issues: [{ pointer: '/headers/Idempotency-Key', message: 'was used for another event' }] },
   )
 
-export const rateLimited = (perMinute: number, retryAfter_s: number) =>
-  new ApiError('rate_limited', `This key may make ${perMinute} requests a minute. Wait as long as Retry-After says.`, {
-    headers: { 'retry-after': String(retryAfter_s) },
-  })
+export function rateLimited(perMinute: number, retryAfter_s: number): ApiError {
+  const limit = `${perMinute} ${perMinute === 1 ? 'request' : 'requests'} per minute`
+  const message = `Rate limit of ${limit} exceeded; retry after Retry-After seconds.`
+  return new ApiError('rate_limited', message, { headers: { 'retry-after': String(retryAfter_s) } })
+}
 
 export const internalError = () =>
-  new ApiError('internal_error', "The service failed to answer. The fault is logged under this request's X-Request-Id.")
+  new ApiError('internal_error', "Internal error. It is logged under this request's X-Request-Id.")
 
-/** The database is away, or the service is overloaded or stopping. */
+/** The database is unavailable, or the service is overloaded or stopping. */
 export const serviceUnavailable = () =>
-  new ApiError(
-    'service_unavailable',
-    'The service cannot answer just now. Try again after the seconds that Retry-After says.',
-    { headers: { 'retry-after': '1' } },
-  )
+  new ApiError('service_unavailable', 'Service unavailable; retry after Retry-After seconds.', {
+    headers: { 'retry-after': '1' },
+  })

@@ -1,60 +1,60 @@
-/** How old what is known of a key may be (decisions, "Keys"), in milliseconds. */
+/** How old a cached key may be (ADR 0007, docs/semantics.md#api-keys). */
 const MAX_AGE_ms = 1_000
-/** From this age on it is asked for again, beside the request that came upon it, so that no steady caller ever waits. */
+/** From this age on a key is reloaded in the background, so that no client in steady use ever waits for a load. */
 const REFRESH_AGE_ms = 400
-const MAX_KEYS = 10_000
+const MAX_ENTRIES = 10_000
 
-/** Something that the database was asked for, on the clock of performance.now(). */
-interface Asked<T> {
-  asked_ms: number
-  answer: T
+/** A value and when its load started, on the clock of performance.now(). */
+interface Entry<T> {
+  started_ms: number
+  value: T
 }
 
 /**
- * Remembers for less than a second what the database says of keys. Only keys that exist are remembered, so a new one is
- * accepted at once; what was asked for longest ago makes room for others.
+ * Caches keys for less than a second. Only keys that exist are cached, so a new one is accepted at once. When the cache
+ * is full, the key loaded longest ago is evicted.
  */
-export class KnownKeys<Key> {
-  readonly #known = new Map<string, Asked<Key>>()
-  readonly #asking = new Map<string, Asked<Promise<Key | undefined>>>()
+export class ApiKeyCache<Key> {
+  readonly #entries = new Map<string, Entry<Key>>()
+  readonly #loads = new Map<string, Entry<Promise<Key | undefined>>>()
 
   /**
-   * The key if it is known well enough, else a promise of what the database says.
+   * The cached key if it is fresh, else a promise of what `load` resolves to. The same load in flight is shared.
    *
    * @param name of the key, its project included
-   * @param ask asks the database
+   * @param load reads the key from the database; its rejection rejects the promises of those who wait for it
    */
-  find(name: string, ask: () => Promise<Key | undefined>): Key | Promise<Key | undefined> {
+  get(name: string, load: () => Promise<Key | undefined>): Key | Promise<Key | undefined> {
     const now_ms = performance.now()
-    const known = this.#known.get(name)
-    if (known === undefined || now_ms - known.asked_ms >= MAX_AGE_ms) return this.#ask(name, ask, now_ms)
-    // A failure here is told to whoever next has to wait for the answer.
-    if (now_ms - known.asked_ms >= REFRESH_AGE_ms) this.#ask(name, ask, now_ms).catch(() => {})
-    return known.answer
+    const entry = this.#entries.get(name)
+    if (entry === undefined || now_ms - entry.started_ms >= MAX_AGE_ms) return this.#load(name, load, now_ms)
+    // A failed refresh is retried; if it goes on failing, the entry expires and the next caller gets the error.
+    if (now_ms - entry.started_ms >= REFRESH_AGE_ms) this.#load(name, load, now_ms).catch(() => {})
+    return entry.value
   }
 
-  /** Asks, or shares the answer to the same question that is under way. */
-  #ask(name: string, ask: () => Promise<Key | undefined>, asked_ms: number): Promise<Key | undefined> {
-    const before = this.#asking.get(name)
-    if (before && asked_ms - before.asked_ms < MAX_AGE_ms) return before.answer
-    const answer = ask()
+  #load(name: string, load: () => Promise<Key | undefined>, now_ms: number): Promise<Key | undefined> {
+    const inFlight = this.#loads.get(name)
+    if (inFlight && now_ms - inFlight.started_ms < MAX_AGE_ms) return inFlight.value
+    const promise = load()
       .then((key) => {
-        this.#remember(name, asked_ms, key)
+        this.#store(name, now_ms, key)
         return key
       })
       .finally(() => {
-        if (this.#asking.get(name)?.answer === answer) this.#asking.delete(name)
+        if (this.#loads.get(name)?.value === promise) this.#loads.delete(name)
       })
-    this.#asking.set(name, { asked_ms, answer })
-    return answer
+    this.#loads.set(name, { started_ms: now_ms, value: promise })
+    return promise
   }
 
-  #remember(name: string, asked_ms: number, key: Key | undefined): void {
-    if ((this.#known.get(name)?.asked_ms ?? 0) > asked_ms) return
-    this.#known.delete(name)
+  #store(name: string, started_ms: number, key: Key | undefined): void {
+    // A load that was overtaken by a later one has nothing newer to say.
+    if ((this.#entries.get(name)?.started_ms ?? 0) > started_ms) return
+    this.#entries.delete(name)
     if (key === undefined) return
-    this.#known.set(name, { asked_ms, answer: key })
-    const [oldest] = this.#known.keys()
-    if (this.#known.size > MAX_KEYS && oldest !== undefined) this.#known.delete(oldest)
+    this.#entries.set(name, { started_ms, value: key })
+    const [oldest] = this.#entries.keys()
+    if (this.#entries.size > MAX_ENTRIES && oldest !== undefined) this.#entries.delete(oldest)
   }
 }

@@ -1,14 +1,15 @@
 import type { FastifyInstance } from 'fastify'
-import { unreadableRequest, unsupportedMediaType } from '../domain/errors.ts'
+import { malformedRequest, unsupportedMediaType } from '../domain/errors.ts'
 
-/** The largest body that is read (decisions, "Errors"). */
+/** The largest body that is read (docs/semantics.md#errors). */
 export const MAX_BODY_bytes = 256 * 1024
 
 const JSON_UTF8 = /^application\/json\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Takes JSON in UTF-8 as the only body there is, and says what is wrong with any other. */
+/** Accepts JSON in UTF-8 as the only request body. */
 export function acceptJsonOnly(app: FastifyInstance): void {
+  deferContinue(app)
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(
     'application/json',
@@ -22,9 +23,19 @@ export function acceptJsonOnly(app: FastifyInstance): void {
     if (encoding !== undefined || isRepeated || (type !== undefined && !JSON_UTF8.test(type))) {
       throw unsupportedMediaType()
     }
-    // Not before: a caller without a right key is not to be invited to send a body.
+    // Only now, after the key check.
     if (request.headers.expect === '100-continue') reply.raw.writeContinue()
   })
+}
+
+/**
+ * Hands requests with an `Expect` header to the app like all others. Node would send `100 Continue` before the key is
+ * checked, inviting anybody to send a body, and would refuse other expectations without the error envelope.
+ */
+function deferContinue(app: FastifyInstance): void {
+  for (const event of ['checkContinue', 'checkExpectation']) {
+    app.server.on(event, (request, response) => app.server.emit('request', request, response))
+  }
 }
 
 function parseJson(bytes: Buffer): unknown {
@@ -32,23 +43,23 @@ function parseJson(bytes: Buffer): unknown {
   try {
     text = utf8.decode(bytes)
   } catch {
-    throw unreadableRequest('The body is not valid UTF-8; encode it so.')
+    throw malformedRequest('The body is not valid UTF-8; encode it as UTF-8.')
   }
   if (text === '') throw missingBody()
   try {
     return JSON.parse(text)
   } catch (error) {
-    throw unreadableRequest(`The body is not valid JSON${whereFrom((error as SyntaxError).message)}.`)
+    throw malformedRequest(`The body is not valid JSON${whereFrom((error as SyntaxError).message)}.`)
   }
 }
 
-/** Where JSON.parse stopped, out of what it says; nothing when it says it in a way that is not known here. */
+/** Where JSON.parse stopped, taken from its error message; nothing if that is worded in an unknown way. */
 function whereFrom(message: string): string {
   const { position, token } =
     /(?:at (?<position>position \d+)|^Unexpected token '(?<token>.)')/su.exec(message)?.groups ?? {}
   if (position !== undefined) return ` (at ${position})`
   if (token !== undefined) return `: unexpected token ${JSON.stringify(token)}`
-  return message === 'Unexpected end of JSON input' ? ': it ends too early' : ''
+  return message === 'Unexpected end of JSON input' ? ': unexpected end of input' : ''
 }
 
-export const missingBody = () => unreadableRequest('A JSON body is needed; the request has none.')
+export const missingBody = () => malformedRequest('A JSON body is required; the request has none.')

@@ -16,26 +16,26 @@ const CONTENT_SECURITY_POLICY = {
   'frame-ancestors': ["'none'"],
 }
 
-/** Swagger UI's page says nothing of phones, which then show it as wide as a desk and too small to read. */
+/** Swagger UI's page lacks it, so that phones would lay it out for a desktop and scale it down. */
 const VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
-/** The plugin of Swagger UI that docs/page.js defines in the browser. */
+/** The Swagger UI plugin that docs/page.js defines in the browser. */
 declare const flowtrailDocs: (system: unknown) => object
 
-interface Docs {
+interface DocsOptions {
   document: ServedDocument
   basePath: string
-  /** File that holds the demo project's key, when the demo project is there. The page names it and never the key. */
+  /** The file with the demo project's key, if there is a demo project. The page shows its name, never the key. */
   demoKeyFile: string | undefined
 }
 
-/** Serves the contract, at /openapi.yaml and /openapi.json, and Swagger UI on it at /docs, all from this origin. */
-export async function serveDocs(app: FastifyInstance, { document, basePath, demoKeyFile }: Docs): Promise<void> {
+/** Serves the document at /openapi.yaml and /openapi.json, and Swagger UI at /docs, with all of its assets. */
+export async function serveDocs(app: FastifyInstance, { document, basePath, demoKeyFile }: DocsOptions): Promise<void> {
   app.get(`${basePath}/openapi.yaml`, (_, reply) => reply.type('application/yaml; charset=utf-8').send(document.yaml))
   app.get(`${basePath}/openapi.json`, (_, reply) => reply.type('application/json; charset=utf-8').send(document.json))
 
   const { info } = document.json
-  const description = forBrowsers(info.description, howToStart(basePath, demoKeyFile))
+  const description = forBrowsers(info.description, gettingStarted(basePath, demoKeyFile))
   const shown = { ...document.json, info: { ...info, description } }
   const [css, js, favicon] = await Promise.all([readAsset('page.css'), readAsset('page.js'), readAsset('favicon.svg')])
   await app.register(async (scope) => {
@@ -60,7 +60,7 @@ export async function serveDocs(app: FastifyInstance, { document, basePath, demo
         displayRequestDuration: true,
         docExpansion: 'list',
         defaultModelsExpandDepth: 0,
-        // Goes to the browser as source text.
+        // Sent to the browser as source text.
         plugins: [(system) => flowtrailDocs(system)],
       },
     })
@@ -70,32 +70,32 @@ export async function serveDocs(app: FastifyInstance, { document, basePath, demo
 const readAsset = (file: string) => readFile(new URL(`docs/${file}`, import.meta.url), 'utf8')
 
 /**
- * The document's description as a first-time reader needs it: what the service is, then how to start, so that the
- * operations are on the first screen. Its chapters are folded in between.
+ * The document's description for a first-time reader: what the service is and how to start. The chapters in between are
+ * collapsed, so that the operations are on the first screen.
  */
 function forBrowsers(description: string, start: string): string {
   const [summary, ...chapters] = description.split(/^(?=## )/m)
   const names = chapters.map((chapter) => chapter.slice('## '.length, chapter.indexOf('\n')).toLowerCase())
-  const fold = `<details><summary>Read more: ${names.join(', ')}</summary>\n\n${chapters.join('')}\n\n</details>`
-  return [summary, fold, start].join('\n\n')
+  const collapsed = `<details><summary>Read more: ${names.join(', ')}</summary>\n\n${chapters.join('')}\n\n</details>`
+  return [summary, collapsed, start].join('\n\n')
 }
 
-/** The way to a first answer: with the demo project's key, or with one of the reader's own project. */
-function howToStart(basePath: string, demoKeyFile: string | undefined): string {
+/** The steps to a first response: with the demo project's key, or with one of the reader's own project. */
+function gettingStarted(basePath: string, demoKeyFile: string | undefined): string {
   const [key, operation] = demoKeyFile
     ? [
-        `Take the key of the demo project: the server printed it when it started and keeps it in \`${demoKeyFile}\`.`,
-        'Open any operation and press **Execute**: its fields hold values that exist.',
+        `Copy the key of the demo project: the server printed it at startup and keeps it in \`${demoKeyFile}\`.`,
+        'Open any operation and press **Execute**: its fields are filled with values that exist.',
       ]
     : [
-        'Get a key of your project from the operator of this server, who makes it with `flowtrail keys create`.',
-        'Open *List modules*, write your project into `projectId` and press **Execute**. What the fields hold are examples; take your own ids from the answers.',
+        'Get a key of your project from the operator of this server, who creates it with `flowtrail keys create`.',
+        'Open *List modules*, enter your project in `projectId` and press **Execute**. The fields are filled with examples; replace them with ids from the responses.',
       ]
   return `## Try it
 
 1. ${key}
 2. Press **Authorize** and paste it.
-3. ${operation} The answer comes with a \`curl\` line to copy.
+3. ${operation} The response comes with a \`curl\` command to copy.
 
-For your tools, the contract: [openapi.yaml](${basePath}/openapi.yaml), [openapi.json](${basePath}/openapi.json).`
+The OpenAPI document for your tools: [openapi.yaml](${basePath}/openapi.yaml), [openapi.json](${basePath}/openapi.json).`
 }

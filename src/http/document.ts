@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { parseDocument } from 'yaml'
 
-/** The parts of the OpenAPI document that the service itself looks at. */
+/** The parts of the OpenAPI document that the service itself reads. */
 export interface ApiDocument {
   openapi: string
   info: { title: string; version: string; description: string }
@@ -19,13 +19,13 @@ export interface Operation {
 const YAML_FILE = new URL('../../openapi/openapi.yaml', import.meta.url)
 const JSON_FILE = new URL('../../generated/openapi.json', import.meta.url)
 
-/** The contract as it is served: as JSON for programs and, with its comments and anchors, as it was written. */
+/** The document as it is served: as JSON and, with its comments and anchors, as the original YAML. */
 export interface ServedDocument {
   json: ApiDocument
   yaml: string
 }
 
-/** Reads the document and says in it where this server has its root. @param basePath `''` for none */
+/** Reads the document and sets its server URL. @param basePath `''` for none */
 export async function readDocument(basePath: string): Promise<ServedDocument> {
   const [json, text] = await Promise.all([readFile(JSON_FILE, 'utf8'), readFile(YAML_FILE, 'utf8')])
   const url = basePath || '/'

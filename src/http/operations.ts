@@ -3,13 +3,14 @@ import type { Page } from '../domain/cursor.ts'
 
 export type OperationId = keyof operations
 
-type KnownKeys<T> = { [K in keyof T as string extends K ? never : K]: T[K] }
+/** The keys that are named, without those of an index signature. */
+type NamedKeys<T> = { [K in keyof T as string extends K ? never : K]: T[K] }
 type ParametersOf<K extends OperationId> = operations[K]['parameters']
 type Body<T> = T extends { content: { 'application/json': infer B } } ? B : undefined
 type Success<K extends OperationId> = operations[K]['responses'][200]
-type SuccessHeader<K extends OperationId> = keyof KnownKeys<Success<K>['headers']>
+type SuccessHeader<K extends OperationId> = keyof NamedKeys<Success<K>['headers']>
 
-/** Parameters that have a default in the document: optional for the caller, always there for the handler. */
+/** Parameters with a default in the document: optional for the client, always present for the handler. */
 type Defaulted = 'limit' | 'direction'
 type WithDefaults<Q> = Q & Required<Pick<Q, Extract<keyof Q, Defaulted>>>
 
@@ -21,13 +22,13 @@ export interface OperationRequest<K extends OperationId> {
   body: operations[K] extends { requestBody: infer B } ? Body<B> : undefined
 }
 
-/** An answer that may be a stored one, given again. */
+/** A response that may be the stored one of an earlier request with the same Idempotency-Key. */
 export interface Replayable<T> {
   body: T
   replayed: boolean
 }
 
-/** What a handler gives back, by the headers that the document promises for its success. */
+/** What a handler returns, derived from the headers that the document gives its success. */
 export type OperationResult<K extends OperationId> =
   Body<Success<K>> extends infer B
     ? 'Next-Cursor' extends SuccessHeader<K>
@@ -39,11 +40,11 @@ export type OperationResult<K extends OperationId> =
         : B
     : never
 
-/** A handler of one operation: finds, throws a named error or returns. `Context` is what it may use. */
+/** A handler of one operation, which returns its result or throws an ApiError. `Context` holds its dependencies. */
 export type Handler<K extends OperationId, Context> = (
   request: OperationRequest<K>,
   context: Context,
 ) => Promise<OperationResult<K>>
 
-/** One handler for each operation of the document, no fewer and no more. */
+/** Exactly one handler for each operation of the document. */
 export type Handlers<Context> = { [K in OperationId]: Handler<K, Context> }

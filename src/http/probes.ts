@@ -3,19 +3,19 @@ import { collectDefaultMetrics, Histogram, Registry } from 'prom-client'
 
 interface Probes {
   basePath: string
-  /** Rejects when the service cannot answer requests: its database is away or it is stopping. */
+  /** Rejects when the database is unavailable. */
   ready: () => Promise<void>
 }
 
 const BUCKETS_s = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
-/** Answers /livez, /readyz and /metrics, at the root and under the base path. */
+/** Serves /livez, /readyz and /metrics, at the root and under the base path. */
 export function serveProbes(app: FastifyInstance, { basePath, ready }: Probes): void {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const durations = new Histogram({
     name: 'flowtrail_request_duration_seconds',
-    help: 'Time from the head of a request to the end of its answer.',
+    help: 'Time from the head of a request to the end of its response, in seconds.',
     labelNames: ['operation', 'method', 'status'],
     buckets: BUCKETS_s,
     registers: [registry],
@@ -34,7 +34,7 @@ export function serveProbes(app: FastifyInstance, { basePath, ready }: Probes): 
   }
 }
 
-/** The operationId, or for what is not in the document the one word that keeps the number of series bounded. */
+/** The operationId, or `other` for all requests outside of the document, so that the number of series is bounded. */
 function operationOf({ routeOptions }: FastifyRequest): string {
   const schema = routeOptions.schema
   return schema && 'operationId' in schema ? String(schema.operationId) : 'other'

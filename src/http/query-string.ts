@@ -1,12 +1,12 @@
 /** The query of a request as sent: each parameter's values, in order. */
 export type RawQuery = Record<string, string[]>
 
-/** Under this key a query keeps the first text that is not percent-encoded UTF-8. The router's parser must not throw. */
+/** The key of the first pair that is not percent-encoded UTF-8. It is kept because the router's parser must not throw. */
 export const MALFORMED = Symbol('malformed')
 
 const decode = (text: string) => decodeURIComponent(text.replaceAll('+', ' '))
 
-/** Parses a query string strictly, where Node and most parsers quietly turn broken percent-encoding into U+FFFD. */
+/** Parses a query string strictly; Node and most parsers silently replace invalid percent-encoding by U+FFFD. */
 export function parseQueryString(text: string): RawQuery {
   const query: RawQuery & { [MALFORMED]?: string } = Object.create(null)
   for (const pair of text.split('&')) {

@@ -15,8 +15,8 @@ export class RateLimiter {
   }
 
   /**
-   * Counts one request of the key and tells in the answer's headers what is left (draft-ietf-httpapi-ratelimit-headers).
-   * @throws ApiError rate_limited when nothing is
+   * Counts one request of the key and sends its remaining quota in headers (draft-ietf-httpapi-ratelimit-headers).
+   * @throws ApiError rate_limited when the quota is used up
    */
   async consume(keyId: string, reply: FastifyReply): Promise<void> {
     const { state, exceeded } = await this.#counter.consume(keyId).then(

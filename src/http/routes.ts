@@ -6,42 +6,42 @@ import { Page } from '../domain/cursor.ts'
 import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
 import { missingBody } from './body.ts'
-import { sendConditionally, writeOnce } from './conditional.ts'
+import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
 import { validatorCompiler } from './validation.ts'
 
-interface Binding<Context> {
+interface RoutesOptions<Context> {
   document: ApiDocument
   handlers: Handlers<Context>
   context: Context
   authenticator: Authenticator
-  /** Path that everything is under, `''` for none. */
+  /** Path prefix of every route, `''` for none. */
   basePath: string
 }
 
 /**
- * Makes a route of every operation of the document, with its key check, validation and handler, and of every other
- * method on the same paths a 405.
+ * Registers a route for every operation of the document, with its key check, validation and handler, and a 405 for every
+ * other method on the same paths.
  *
- * @throws Error when document and handlers do not name the same operations, or an operation is open to all
+ * @throws Error when document and handlers do not name the same operations, or an operation requires no scope
  */
-export async function bindOperations<Context>(app: FastifyInstance, binding: Binding<Context>): Promise<void> {
-  const { document, handlers, basePath } = binding
+export async function registerRoutes<Context>(app: FastifyInstance, options: RoutesOptions<Context>): Promise<void> {
+  const { document, handlers, basePath } = options
   const operations = operationsOf(document)
   assertComplete(operations, Object.keys(handlers))
   app.setValidatorCompiler(validatorCompiler)
-  app.addHook('onRoute', refuseQueryWhereNone)
+  app.addHook('onRoute', refuseUndocumentedQuery)
   await app.register(glue, {
     specification: document,
     prefix: basePath,
     operationResolver: (operationId: string, method: string) => {
       const operation = operations.get(operationId)
       if (!operation) throw new Error(`openapi.yaml has no operation ${operationId}`)
-      // Glue adds the method, the URL and the schema. HEAD shares GET's route: Fastify's own twin for it, a route with a
-      // hook more, fails where a 304 leaves no body to measure.
+      // Glue adds the method, the URL and the schema. HEAD shares GET's route: the HEAD route that Fastify would derive
+      // has a hook that measures the body, and fails on a 304, which has none.
       return {
-        ...routeOf(binding, operationId as OperationId, operation),
+        ...routeOf(options, operationId as OperationId, operation),
         ...(method === 'GET' && { method: ['GET', 'HEAD'] }),
       } as unknown as RouteOptions
     },
@@ -63,30 +63,34 @@ function assertComplete(operations: Map<string, Operation>, handlers: string[]):
   for (const [id, operation] of operations) scopeOf(id, operation)
 }
 
-/** The scope that the document demands. A route without one would be open to every key, so it is refused. */
+/** The scope that the document requires. @throws Error without one, since every key would have access */
 function scopeOf(operationId: string, operation: Operation): Scope {
   const scope = SCOPES.find((known) => known === operation['x-required-scope'])
   if (!scope) throw new Error(`${operationId} needs an x-required-scope out of ${SCOPES.join(', ')}`)
   return scope
 }
 
-/** Where the document gives an operation no query parameters, glue makes no schema and any query would pass. */
-function refuseQueryWhereNone({ schema }: RouteOptions): void {
+/** Glue makes no schema for an operation without query parameters, so that it would accept any. */
+function refuseUndocumentedQuery({ schema }: RouteOptions): void {
   if (schema && 'operationId' in schema) schema.querystring ??= { type: 'object', properties: {} }
 }
 
-function routeOf<Context, K extends OperationId>(binding: Binding<Context>, operationId: K, operation: Operation) {
-  const handler = binding.handlers[operationId] as Handler<K, Context>
+function routeOf<Context, K extends OperationId>(
+  options: RoutesOptions<Context>,
+  operationId: K,
+  operation: Operation,
+) {
+  const handler = options.handlers[operationId] as Handler<K, Context>
   const isRead = scopeOf(operationId, operation) === 'read'
   return {
-    onRequest: [refuseEmptySegments, binding.authenticator.require(scopeOf(operationId, operation))],
+    onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
-    ...('304' in operation.responses && { serializerCompiler: writeOnce, onSend: sendConditionally }),
-    // As quick as what is compiled of the schema, which leaves several times as much garbage of a long list.
+    ...('304' in operation.responses && { serializerCompiler: serializeOnce, onSend: evaluateIfNoneMatch }),
+    // As fast as the compiled serializer, which creates several times as much garbage for a long list (ADR 0010).
     ...('Next-Cursor' in (operation.responses['200']?.headers ?? {}) && { serializerCompiler: () => JSON.stringify }),
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
-      const result = await handler({ path: params, query, headers, body } as OperationRequest<K>, binding.context)
+      const result = await handler({ path: params, query, headers, body } as OperationRequest<K>, options.context)
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, 'X-Api-Key'))
       else reply.header('cache-control', 'no-store')
       return bodyOf(result, request, reply)
@@ -94,7 +98,7 @@ function routeOf<Context, K extends OperationId>(binding: Binding<Context>, oper
   }
 }
 
-/** Puts what the result says beside its body into headers. */
+/** The body of the response. Whatever else the result holds is sent in headers. */
 function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
   if (result instanceof Page) {
     if (result.next !== undefined) {
@@ -114,7 +118,7 @@ function isReplayable(result: unknown): result is Replayable<unknown> {
   return typeof result === 'object' && result !== null && 'replayed' in result
 }
 
-/** The path and query of the next page: this request's, with the cursor put in. */
+/** The path and query of the next page: this request's, with the cursor set. */
 function nextPath(request: FastifyRequest, cursor: string): string {
   const params = request.params as Record<string, string>
   const path = (request.routeOptions.url ?? '').replace(/:(\w+)/g, (_, name) => encodeURIComponent(params[name] ?? ''))
@@ -124,12 +128,13 @@ function nextPath(request: FastifyRequest, cursor: string): string {
   return `${path}?${sent}`
 }
 
+/** The Vary header with one more name; CORS may have set it already. */
 function varyOn(reply: FastifyReply, name: string): string {
-  const before = reply.getHeader('vary')
-  return before === undefined ? name : `${before}, ${name}`
+  const present = reply.getHeader('vary')
+  return present === undefined ? name : `${present}, ${name}`
 }
 
-/** The router takes an empty segment for a parameter; to the contract there is no such path. */
+/** The router matches an empty segment as a parameter; the document has no such path. */
 async function refuseEmptySegments(request: FastifyRequest): Promise<void> {
   if (Object.values(request.params as Record<string, string>).includes('')) {
     request.params = {}
@@ -145,7 +150,7 @@ async function requireBody(request: FastifyRequest): Promise<void> {
 function refuseOtherMethods(app: FastifyInstance, path: string, documented: string[]): void {
   const allowed = documented.map((method) => method.toUpperCase())
   if (allowed.includes('GET')) allowed.push('HEAD')
-  // CONNECT never reaches a route: Node ends such connections itself.
+  // CONNECT never reaches a route: Node closes such connections itself.
   const refused = METHODS.filter((method) => !allowed.includes(method) && method !== 'CONNECT')
   for (const method of refused) if (!app.supportedMethods.includes(method)) app.addHttpMethod(method)
   app.route({

@@ -1,12 +1,12 @@
 import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
-import { type Detail, invalidRequest, unreadableRequest } from '../domain/errors.ts'
+import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
 import { idProblem, isStorable, jsonDepth, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
-/** The part of a JSON schema of the document that is looked at here; Ajv knows the rest. */
+/** The keywords of the document's JSON schemas that this module reads; Ajv evaluates all of them. */
 interface Schema {
   type?: string
   properties?: Record<string, Schema>
@@ -27,7 +27,7 @@ ajv.addFormat('int32', true)
 
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
-/** What patterns of the document ask for, in words; `idProblem` has the words for those of ids. */
+/** What the patterns of the document require; `idProblem` describes those of ids. */
 const PATTERNS = new Map<string | undefined, string>([
   ['^[^\\x00-\\x1F\\x7F-\\x9F]+$', 'must not hold control characters'],
   ['^[\\x21-\\x7E]+$', 'must hold visible ASCII characters only, and no spaces'],
@@ -36,8 +36,9 @@ const PATTERNS = new Map<string | undefined, string>([
 ])
 
 /**
- * Validates as the document says, strictly: nothing is coerced but the integers of paths and queries, nothing unknown is
- * dropped, and what is wrong is said with a pointer and a way to mend it. For Fastify, by part of the request.
+ * A Fastify `validatorCompiler`, called for each part of a request. Validates strictly by the document: only integers in
+ * paths and queries are coerced, unknown fields and parameters are issues, and every issue has a pointer and a message
+ * that says how to fix it.
  */
 export const validatorCompiler: FastifySchemaCompiler<Schema> = ({ schema, httpPart }) => {
   if (httpPart === 'body') return bodyValidator(schema)
@@ -49,92 +50,92 @@ function bodyValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   return (body: unknown) => {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-      return { error: unreadableRequest('The body must be a JSON object.') }
+      return { error: malformedRequest('The body must be a JSON object.') }
     }
-    cutArrays(schema, body)
-    const details = validate(body) ? unstorable('/body', body) : explain('/body', validate.errors)
-    return details.length > 0 ? { error: invalidRequest(details) } : { value: body }
+    truncateArrays(schema, body)
+    const issues = validate(body) ? unstorableStrings('/body', body) : issuesOf('/body', validate.errors)
+    return issues.length > 0 ? { error: invalidRequest(issues) } : { value: body }
   }
 }
 
-/** Cuts arrays that are too long to one item too many: to fault each of 100,000 items would keep all others waiting. */
-function cutArrays({ properties = {} }: Schema, body: object): void {
+/** Truncates arrays that are too long to one item too many: validating 100,000 items would block all other requests. */
+function truncateArrays({ properties = {} }: Schema, body: object): void {
   for (const [name, { maxItems = Number.POSITIVE_INFINITY }] of Object.entries(properties)) {
     const value = (body as Record<string, unknown>)[name]
     if (Array.isArray(value) && value.length > maxItems) value.length = maxItems + 1
   }
 }
 
-/** Gives the handler the documented headers under their documented names; Node has all names in lower case. */
+/** Adds the documented headers under their documented names, for the handler; Node has all names in lower case. */
 function headersValidator(schema: Schema) {
   const validate = ajv.compile(schema)
   const names = Object.keys(schema.properties ?? {})
   return (headers: Record<string, unknown>) => {
     const sent = names.filter((name) => headers[name.toLowerCase()] !== undefined)
-    const known = Object.fromEntries(sent.map((name) => [name, headers[name.toLowerCase()]]))
-    if (!validate(known)) return { error: invalidRequest(explain('/headers', validate.errors)) }
-    return { value: { ...headers, ...known } }
+    const documented = Object.fromEntries(sent.map((name) => [name, headers[name.toLowerCase()]]))
+    if (!validate(documented)) return { error: invalidRequest(issuesOf('/headers', validate.errors)) }
+    return { value: { ...headers, ...documented } }
   }
 }
 
-/** Parameters of the path or the query, which arrive as text. */
+/** Validates the parameters of the path or the query, which arrive as text. */
 function parametersValidator(schema: Schema, root: '/path' | '/query') {
   const validate = ajv.compile(schema)
   const properties = new Map(Object.entries(schema.properties ?? {}))
   const known = [...properties.keys()]
   const unknown =
     known.length > 0
-      ? `is not a known parameter; known are ${known.join(', ')}`
-      : 'is not a known parameter; this operation takes none'
+      ? `is not a known parameter; known parameters: ${known.join(', ')}`
+      : 'is not a known parameter; this operation has none'
 
   return (sent: Record<string, string> | RawQuery) => {
-    const details: Detail[] = []
+    const issues: ValidationIssue[] = []
     const values: Record<string, unknown> = {}
     for (const [name, given] of Object.entries(sent)) {
       const [value = '', ...repeats] = [given].flat()
       const property = properties.get(name)
-      const fault = (message: string) => details.push({ pointer: `${root}/${escapeToken(name)}`, message })
-      if (!property) fault(unknown)
-      else if (repeats.length > 0) fault('is given more than once; give it once')
-      else if (value === '') fault('is empty; give it a value or leave it out')
-      else values[name] = property.type === 'integer' ? readInteger(value) : value
+      const addIssue = (message: string) => issues.push({ pointer: `${root}/${escapeToken(name)}`, message })
+      if (!property) addIssue(unknown)
+      else if (repeats.length > 0) addIssue('occurs more than once; send it once')
+      else if (value === '') addIssue('is empty; set a value or omit it')
+      else values[name] = property.type === 'integer' ? parseInteger(value) : value
     }
-    details.push(...(validate(values) ? unstorable(root, values) : explain(root, validate.errors)))
-    return details.length > 0 ? { error: invalidRequest(details) } : { value: values }
+    issues.push(...(validate(values) ? unstorableStrings(root, values) : issuesOf(root, validate.errors)))
+    return issues.length > 0 ? { error: invalidRequest(issues) } : { value: values }
   }
 }
 
 const INTEGER = /^-?(0|[1-9]\d*)$/
 
-/** A plain decimal integer as a number; other text stays text, which no integer schema lets pass. */
-function readInteger(text: string): number | string {
+/** Parses a plain decimal integer; other text stays text, which no integer schema accepts. */
+function parseInteger(text: string): number | string {
   if (!INTEGER.test(text)) return text
-  // An error writes it back, and past these not every JSON reader keeps it or takes it for an integer.
+  // Errors echo the number, and beyond these limits not every JSON parser keeps it exact, or an integer.
   return Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, Number(text)))
 }
 
-/** One detail for each faulty place: of several errors at one place the first tells enough. */
-function explain(root: string, errors: ErrorObject[] | null | undefined): Detail[] {
-  const details = new Map<string, Detail>()
+/** One issue per pointer: of several errors at one place the first is enough. */
+function issuesOf(root: string, errors: ErrorObject[] | null | undefined): ValidationIssue[] {
+  const issues = new Map<string, ValidationIssue>()
   for (const error of errors ?? []) {
-    const pointer = root + place(error)
-    if (!details.has(pointer)) details.set(pointer, { pointer, message: describe(error) })
+    const pointer = root + pointerOf(error)
+    if (!issues.has(pointer)) issues.set(pointer, { pointer, message: messageOf(error) })
   }
-  return [...details.values()]
+  return [...issues.values()]
 }
 
-/** Where an error is, below its root; a missing or unknown field is named itself, not the object it should be in. */
-function place({ keyword, instancePath, params }: ErrorObject): string {
+/** The JSON pointer of an error: for a missing or unknown field of that field, not of its object. */
+function pointerOf({ keyword, instancePath, params }: ErrorObject): string {
   if (keyword === 'required') return `${instancePath}/${escapeToken(params.missingProperty)}`
   if (keyword === 'additionalProperties') return `${instancePath}/${escapeToken(params.additionalProperty)}`
   return instancePath
 }
 
-function describe({ keyword, parentSchema, data }: ErrorObject): string {
+function messageOf({ keyword, parentSchema, data }: ErrorObject): string {
   const schema = (parentSchema ?? {}) as Schema
   if (keyword === 'required') return 'is required'
   if (keyword === 'additionalProperties') {
-    return `is not a known field; known are ${Object.keys(schema.properties ?? {}).join(', ')}`
+    return `is not a known field; known fields: ${Object.keys(schema.properties ?? {}).join(', ')}`
   }
   if (schema.type === 'integer') {
     return schema.minimum === undefined
@@ -146,10 +147,10 @@ function describe({ keyword, parentSchema, data }: ErrorObject): string {
     return `must hold ${schema.minItems} to ${schema.maxItems} items`
   }
   if (schema.type !== 'string') return `must be a JSON ${schema.type}`
-  return typeof data === 'string' ? describeText(schema, keyword, data) : describeOther(schema, data)
+  return typeof data === 'string' ? stringMessage(schema, keyword, data) : nonStringMessage(schema, data)
 }
 
-function describeText(schema: Schema, keyword: string, text: string): string {
+function stringMessage(schema: Schema, keyword: string, text: string): string {
   if (schema.format === 'date-time') {
     const parsed = parseTimestamp(text)
     return parsed.ok ? 'must be a date-time' : parsed.issue
@@ -159,22 +160,22 @@ function describeText(schema: Schema, keyword: string, text: string): string {
   return maxLength === undefined ? 'must not be empty' : `must be ${minLength} to ${maxLength} characters long`
 }
 
-/** What is not a string but should be; JSON that was meant to be sent as text is shown as the text that it should be. */
-function describeOther(schema: Schema, data: unknown): string {
+/** For a value that is not a string. A JSON value that was probably meant as text is quoted as a string. */
+function nonStringMessage(schema: Schema, data: unknown): string {
   if (schema.format === 'date-time') return `must be a string; for example "${TIMESTAMP_EXAMPLE}"`
   const isExact = typeof data === 'boolean' || Number.isSafeInteger(data) || (typeof data === 'object' && data !== null)
-  // Past this depth JSON.stringify could run out of stack.
-  if (!isExact || jsonDepth(data) > MAX_QUOTED_depth) return 'must be a string'
+  // Deeper values could overflow the stack of JSON.stringify.
+  if (!isExact || jsonDepth(data) > MAX_QUOTED_DEPTH) return 'must be a string'
   return `must be a string; as a string this value is ${quoted(JSON.stringify(data))}`
 }
 
-const MAX_QUOTED_depth = 64
+const MAX_QUOTED_DEPTH = 64
 
-/** Strings in a value that PostgreSQL cannot store. */
-function unstorable(pointer: string, value: unknown): Detail[] {
+/** An issue for each string in the value that PostgreSQL cannot store. */
+function unstorableStrings(pointer: string, value: unknown): ValidationIssue[] {
   if (typeof value === 'string') return isStorable(value) ? [] : [{ pointer, message: NOT_STORABLE }]
   if (typeof value !== 'object' || value === null) return []
-  return Object.entries(value).flatMap(([name, item]) => unstorable(`${pointer}/${escapeToken(name)}`, item))
+  return Object.entries(value).flatMap(([name, item]) => unstorableStrings(`${pointer}/${escapeToken(name)}`, item))
 }
 
 /** A name as a token of a JSON pointer (RFC 6901). */

@@ -1,5 +1,5 @@
 import type { components } from '../../generated/api.ts'
-import { type Detail, invalidRequest } from '../domain/errors.ts'
+import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
 import { customEventPropsProblem } from '../domain/event.ts'
 import { canonicalValue, identifierDigest } from '../domain/identifier.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
@@ -31,7 +31,7 @@ export interface ParsedEvent {
  * @throws ApiError invalid_request with every fault found
  */
 export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEvent {
-  const details: Detail[] = []
+  const details: ValidationIssue[] = []
   const fault = (field: string, message: string) => details.push({ pointer: `/body/${field}`, message })
 
   const timestamp = parseTimestamp(input.timestamp)

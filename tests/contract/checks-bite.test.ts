@@ -7,7 +7,7 @@ import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { readDocument } from '../../src/http/document.ts'
 import { errorHandler } from '../../src/http/error-handler.ts'
-import { bindOperations } from '../../src/http/routes.ts'
+import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { answerProblems, watchAnswers } from '../support/contract.ts'
@@ -117,7 +117,7 @@ describe('watchAnswers', () => {
     app.setErrorHandler(errorHandler)
     watchAnswers(app, problems)
     app.addHook('onSend', async (_, reply) => void reply.headers({ 'x-request-id': 'r1', ...headers }))
-    await bindOperations(app, {
+    await registerRoutes(app, {
       document: (await readDocument('')).json,
       handlers: { ...handlers, listModuleVersions: async () => answer() as Page<typeof summary> },
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
@@ -154,7 +154,7 @@ describe('watchAnswers', () => {
     ],
     [
       'an error with a field that it does not have',
-      () => Promise.reject(new ApiError('invalid_request', '', { context: { note: '' } })),
+      () => Promise.reject(new ApiError('invalid_request', '', { resource: { note: '' } })),
       '"note"',
     ],
   ])('finds %s', async (_, answer, problem) => {

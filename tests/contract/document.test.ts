@@ -10,7 +10,7 @@ import { STATUS_OF } from '../../src/domain/errors.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { type ApiDocument, type Operation, readDocument } from '../../src/http/document.ts'
-import { bindOperations } from '../../src/http/routes.ts'
+import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 import { document, operations, type Schema } from '../support/contract.ts'
@@ -102,7 +102,7 @@ describe('the service refuses to boot', () => {
     const { json } = await readDocument('')
     const changed = structuredClone(json)
     edit(changed.paths)
-    return bindOperations(fastify(), {
+    return registerRoutes(fastify(), {
       document: changed,
       handlers,
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
@@ -192,7 +192,7 @@ describe('a method that a path does not have', () => {
       expect(answer.headers).toMatchObject({ allow: allow.join(', '), 'cache-control': 'no-store' })
       if (method !== 'HEAD') {
         expect(answer.json()).toEqual({
-          error: { code: 'method_not_allowed', message: `This path takes ${allow.join(', ')} only.` },
+          error: { code: 'method_not_allowed', message: `Method not allowed; this path supports ${allow.join(', ')}.` },
           projectId: 'demo',
         })
       }

@@ -1,94 +1,95 @@
 import { setImmediate } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { KnownKeys } from '../../src/http/api-key-cache.ts'
+import { ApiKeyCache } from '../../src/http/api-key-cache.ts'
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }))
 afterEach(() => void vi.useRealTimers())
 
-/** A database that is asked for keys and answers when told. */
-function database() {
-  const questions: PromiseWithResolvers<string | undefined>[] = []
-  const ask = () => {
-    const question = Promise.withResolvers<string | undefined>()
-    questions.push(question)
-    return question.promise
+/** A `load` whose calls the test settles itself. */
+function pendingLoads() {
+  const loads: PromiseWithResolvers<string | undefined>[] = []
+  const load = () => {
+    const pending = Promise.withResolvers<string | undefined>()
+    loads.push(pending)
+    return pending.promise
   }
-  return { ask, questions, answering: (key: string | undefined) => vi.fn(async () => key) }
+  return { load, loads }
 }
 
-test('a key is known for less than a second from when it was asked for, not from the answer', async () => {
-  const keys = new KnownKeys<string>()
-  const { ask, questions } = database()
-  const first = keys.find('k', ask)
+const loadOf = (key: string | undefined) => vi.fn(async () => key)
+
+test('a key is cached for less than a second from the start of its load, not from its end', async () => {
+  const cache = new ApiKeyCache<string>()
+  const { load, loads } = pendingLoads()
+  const first = cache.get('k', load)
   vi.advanceTimersByTime(300)
-  questions[0]?.resolve('old')
+  loads[0]?.resolve('old')
   expect(await first).toBe('old')
   vi.advanceTimersByTime(699)
-  expect(keys.find('k', ask)).toBe('old')
+  expect(cache.get('k', load)).toBe('old')
   vi.advanceTimersByTime(1)
-  const later = keys.find('k', ask)
-  questions[1]?.resolve('new')
+  const later = cache.get('k', load)
+  loads[1]?.resolve('new')
   expect(await later).toBe('new')
 })
 
-test('a key in steady use is asked for again before it is too old, and nobody waits for that', async () => {
-  const keys = new KnownKeys<string>()
-  const { answering } = database()
-  const [before, after] = [answering('old'), answering('new')]
-  await keys.find('k', before)
+test('a key in steady use is refreshed before it expires, and nobody waits for that', async () => {
+  const cache = new ApiKeyCache<string>()
+  const [before, after] = [loadOf('old'), loadOf('new')]
+  await cache.get('k', before)
   vi.advanceTimersByTime(399)
-  expect(keys.find('k', after)).toBe('old')
+  expect(cache.get('k', after)).toBe('old')
   expect(after).not.toHaveBeenCalled()
   vi.advanceTimersByTime(1)
-  expect(keys.find('k', after)).toBe('old')
+  expect(cache.get('k', after)).toBe('old')
   expect(after).toHaveBeenCalledOnce()
   await setImmediate()
-  expect(keys.find('k', after)).toBe('new')
+  expect(cache.get('k', after)).toBe('new')
 })
 
-test('a failure beside a known key fails nobody, and one in its place whoever waits', async () => {
-  const keys = new KnownKeys<string>()
+test('a failed refresh fails nobody, and a failed load those who wait for it', async () => {
+  const cache = new ApiKeyCache<string>()
   const fail = () => Promise.reject(new Error('away'))
-  await keys.find('k', database().answering('known'))
+  await cache.get('k', loadOf('known'))
   vi.advanceTimersByTime(999)
-  expect(keys.find('k', fail)).toBe('known')
+  expect(cache.get('k', fail)).toBe('known')
   await setImmediate()
-  expect(keys.find('k', fail)).toBe('known')
+  expect(cache.get('k', fail)).toBe('known')
   await setImmediate()
   vi.advanceTimersByTime(1)
-  await expect(keys.find('k', fail)).rejects.toThrow('away')
+  await expect(cache.get('k', fail)).rejects.toThrow('away')
 })
 
-test('one question is asked for all who want to know at the same time, unless it is a second old', async () => {
-  const keys = new KnownKeys<string>()
-  const { ask, questions } = database()
-  const waiting = [keys.find('k', ask), keys.find('k', ask)]
+test('concurrent callers share one load, unless it started a second ago', async () => {
+  const cache = new ApiKeyCache<string>()
+  const { load, loads } = pendingLoads()
+  const waiting = [cache.get('k', load), cache.get('k', load)]
   vi.advanceTimersByTime(999)
-  waiting.push(keys.find('k', ask))
-  expect(questions).toHaveLength(1)
+  waiting.push(cache.get('k', load))
+  expect(loads).toHaveLength(1)
   vi.advanceTimersByTime(1)
-  const later = keys.find('k', ask)
-  expect(questions).toHaveLength(2)
-  questions[1]?.resolve('new')
+  const later = cache.get('k', load)
+  expect(loads).toHaveLength(2)
+  loads[1]?.resolve('new')
   expect(await later).toBe('new')
-  questions[0]?.resolve('old')
+  loads[0]?.resolve('old')
   expect(await Promise.all(waiting)).toEqual(['old', 'old', 'old'])
-  expect(keys.find('k', ask)).toBe('new')
+  expect(cache.get('k', load)).toBe('new')
 })
 
-test('a key that does not exist is asked for each time', async () => {
-  const keys = new KnownKeys<string>()
-  const absent = database().answering(undefined)
-  expect(await keys.find('k', absent)).toBeUndefined()
-  expect(await keys.find('k', database().answering('made now'))).toBe('made now')
+test('a key that does not exist is not cached', async () => {
+  const cache = new ApiKeyCache<string>()
+  const absent = loadOf(undefined)
+  expect(await cache.get('k', absent)).toBeUndefined()
+  expect(await cache.get('k', loadOf('made now'))).toBe('made now')
 })
 
-test('of more than 10,000 keys the one asked for longest ago is forgotten', async () => {
-  const keys = new KnownKeys<string>()
-  for (let i = 0; i <= 10_000; i += 1) await keys.find(`k${i}`, async () => 'key')
-  const again = database().answering('key')
-  expect(keys.find('k1', again)).toBe('key')
+test('of more than 10,000 keys the one loaded longest ago is evicted', async () => {
+  const cache = new ApiKeyCache<string>()
+  for (let i = 0; i <= 10_000; i += 1) await cache.get(`k${i}`, async () => 'key')
+  const again = loadOf('key')
+  expect(cache.get('k1', again)).toBe('key')
   expect(again).not.toHaveBeenCalled()
-  await keys.find('k0', again)
+  await cache.get('k0', again)
   expect(again).toHaveBeenCalledOnce()
 })

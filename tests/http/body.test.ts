@@ -27,11 +27,11 @@ const bytes = (before: string, odd: number[], after: string) =>
   Buffer.concat([Buffer.from(before), Buffer.from(odd), Buffer.from(after)])
 
 test.each<[string, unknown, string]>([
-  ['no body', undefined, 'A JSON body is needed; the request has none.'],
-  ['an empty body', '', 'A JSON body is needed; the request has none.'],
-  ['only a byte order mark', Buffer.from('\ufeff'), 'A JSON body is needed; the request has none.'],
-  ['white space', ' \n', 'The body is not valid JSON: it ends too early.'],
-  ['half of an object', '{"module_id":', 'The body is not valid JSON: it ends too early.'],
+  ['no body', undefined, 'A JSON body is required; the request has none.'],
+  ['an empty body', '', 'A JSON body is required; the request has none.'],
+  ['only a byte order mark', Buffer.from('\ufeff'), 'A JSON body is required; the request has none.'],
+  ['white space', ' \n', 'The body is not valid JSON: unexpected end of input.'],
+  ['half of an object', '{"module_id":', 'The body is not valid JSON: unexpected end of input.'],
   ['half of a string', '{"module_id', 'The body is not valid JSON (at position 11).'],
   ['single quotes', "{'module_id': 1}", 'The body is not valid JSON (at position 1).'],
   ['a trailing comma', '{"module_id": "x",}', 'The body is not valid JSON (at position 18).'],
@@ -41,12 +41,20 @@ test.each<[string, unknown, string]>([
   ['a raw NUL', `{"module_id":"\0"}`, 'The body is not valid JSON (at position 14).'],
   ['a raw line feed in a string', '{"module_id":"\n"}', 'The body is not valid JSON (at position 14).'],
   ['form data', 'module_id=skin-quiz', 'The body is not valid JSON: unexpected token "m".'],
-  ['100,000 open brackets', '['.repeat(100_000), 'The body is not valid JSON: it ends too early.'],
-  ['a byte that is not UTF-8', bytes('{"module_id":"', [0xff], '"}'), 'The body is not valid UTF-8; encode it so.'],
-  ['Latin-1', Buffer.from('{"module_id":"é"}', 'latin1'), 'The body is not valid UTF-8; encode it so.'],
-  ['a raw lone surrogate', bytes('{"a":"', [0xed, 0xa0, 0x80], '"}'), 'The body is not valid UTF-8; encode it so.'],
-  ['an overlong NUL', bytes('{"a":"', [0xc0, 0x80], '"}'), 'The body is not valid UTF-8; encode it so.'],
-  ['UTF-16', Buffer.from('\ufeff{}', 'utf16le'), 'The body is not valid UTF-8; encode it so.'],
+  ['100,000 open brackets', '['.repeat(100_000), 'The body is not valid JSON: unexpected end of input.'],
+  [
+    'a byte that is not UTF-8',
+    bytes('{"module_id":"', [0xff], '"}'),
+    'The body is not valid UTF-8; encode it as UTF-8.',
+  ],
+  ['Latin-1', Buffer.from('{"module_id":"é"}', 'latin1'), 'The body is not valid UTF-8; encode it as UTF-8.'],
+  [
+    'a raw lone surrogate',
+    bytes('{"a":"', [0xed, 0xa0, 0x80], '"}'),
+    'The body is not valid UTF-8; encode it as UTF-8.',
+  ],
+  ['an overlong NUL', bytes('{"a":"', [0xc0, 0x80], '"}'), 'The body is not valid UTF-8; encode it as UTF-8.'],
+  ['UTF-16', Buffer.from('\ufeff{}', 'utf16le'), 'The body is not valid UTF-8; encode it as UTF-8.'],
 ])('recordCustomEvent refuses a body that is %s', async (_, body, message) => {
   const answer = await post(body)
   expect(answer.json()).toEqual({ error: { code: 'invalid_request', message }, projectId: 'demo' })
@@ -143,12 +151,12 @@ const FIELD_FAULTS: [keyof typeof EVENT, string, string, string][] = [
   ['identifiers', deep(10_000), '/0', 'must be a JSON object'],
   ['identifiers', '[{"value":"1"}]', '/0/key', 'is required'],
   ['identifiers', '[{"key":"a"}]', '/0/value', 'is required'],
-  ['identifiers', '[{"key":"a","value":"1","type":"x"}]', '/0/type', 'is not a known field; known are key, value'],
+  ['identifiers', '[{"key":"a","value":"1","type":"x"}]', '/0/type', 'is not a known field; known fields: key, value'],
   [
     'identifiers',
     '[{"key":"a","value":"1","__proto__":{}}]',
     '/0/__proto__',
-    'is not a known field; known are key, value',
+    'is not a known field; known fields: key, value',
   ],
   ['identifiers', '[{"key":"","value":"1"}]', '/0/key', 'must be 1 to 128 characters long'],
   ['identifiers', `[{"key":"${'k'.repeat(129)}","value":"1"}]`, '/0/key', 'must be 1 to 128 characters long'],
@@ -209,7 +217,7 @@ test.each([
   expectFaults(
     await post(body),
     wrong.map(
-      (field) => `/body/${field} ${field === '0' ? `is not a known field; known are ${KNOWN}` : 'is required'}`,
+      (field) => `/body/${field} ${field === '0' ? `is not a known field; known fields: ${KNOWN}` : 'is required'}`,
     ),
   )
   await expectNothingWritten()
@@ -226,7 +234,7 @@ test.each([
   ['\\ud800', '/body/\ufffd'],
 ])('recordCustomEvent refuses the unknown field "%s"', async (name, pointer) => {
   const body = `${JSON.stringify(EVENT).slice(0, -1)},"${name}":{"module_id":"x"}}`
-  expectFaults(await post(body), [`${pointer} is not a known field; known are ${KNOWN}`])
+  expectFaults(await post(body), [`${pointer} is not a known field; known fields: ${KNOWN}`])
   await expectNothingWritten()
 })
 
@@ -234,7 +242,7 @@ test('recordCustomEvent lists at most twenty faults and tells how many there are
   const unknown = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`field_${i}`, i]))
   const answer = await post({ ...EVENT, ...unknown })
   expect(answer.json().error.details).toHaveLength(20)
-  expect(answer.json().error.message).toContain('there are 29 more faults, see details')
+  expect(answer.json().error.message).toContain('29 more issues, see details')
   await expectNothingWritten()
 })
 
@@ -314,7 +322,7 @@ test.each([
   if (status === 200) return
   expect(answer.json().error).toEqual({
     code: 'payload_too_large',
-    message: 'The body is larger than 262144 bytes, the most that is accepted.',
+    message: 'The body exceeds the limit of 262144 bytes.',
   })
   await expectNothingWritten()
 })

@@ -191,7 +191,7 @@ test('a key opens only what its scopes name', async () => {
     expect(answer.statusCode).toBe(403)
     expect(answer.json().error).toEqual({
       code: 'insufficient_scope',
-      message: 'This key does not have the scope "events:write", which this operation needs.',
+      message: 'This key does not have the scope "events:write", which this operation requires.',
     })
   }
   for (const key of [writer.text, neither.text]) {

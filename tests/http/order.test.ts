@@ -82,7 +82,7 @@ test('a 405 names the methods that there are, to everyone', async () => {
       expect(answer.statusCode).toBe(405)
       expect(answer.headers.allow).toBe(allow)
       expect(answer.json()).toEqual({
-        error: { code: 'method_not_allowed', message: `This path takes ${allow} only.` },
+        error: { code: 'method_not_allowed', message: `Method not allowed; this path supports ${allow}.` },
         projectId: path.split('/')[2],
       })
     }

@@ -116,7 +116,8 @@ describe.each([
       expect(answer.statusCode).toBe(400)
       expect(answer.json().error).toEqual({
         code: 'invalid_request',
-        message: 'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+        message:
+          'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
       })
       expect(answer.headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/)
       expect(answer.headers['cache-control']).toBe('no-store')
@@ -206,7 +207,7 @@ test.each([
     expect(answer.json()).toEqual({
       error: {
         code: 'route_not_found',
-        message: 'There is nothing at this path. The API document, openapi.yaml, describes every path there is.',
+        message: 'No such path. The OpenAPI document, openapi.yaml, lists all paths.',
       },
     })
     expect(answer.statusCode).toBe(404)

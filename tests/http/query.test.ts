@@ -12,11 +12,11 @@ const VIEWS = '/projects/demo/entries-page-views'
 const get = (path: string) => api.call({ path })
 
 const LIMIT = 'must be an integer from 1 to 1000'
-const EMPTY = 'is empty; give it a value or leave it out'
-const REPEATED = 'is given more than once; give it once'
+const EMPTY = 'is empty; set a value or omit it'
+const REPEATED = 'occurs more than once; send it once'
 const CURSOR =
   'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew'
-const UNKNOWN = 'is not a known parameter; known are limit, direction, updated_after, updated_before, cursor'
+const UNKNOWN = 'is not a known parameter; known parameters: limit, direction, updated_after, updated_before, cursor'
 const DATE_TIME = 'must be an RFC 3339 date-time with an offset or Z'
 const EXAMPLE = 'for example 2026-03-01T09:30:00.000Z'
 
@@ -97,15 +97,15 @@ test.each([
 })
 
 test.each([
-  ['listModules', '/projects/demo/modules', 'this operation takes none'],
-  ['getModule', '/projects/demo/modules/skin-quiz', 'this operation takes none'],
-  ['listModuleVersions', '/projects/demo/modules/skin-quiz/versions', 'known are limit, direction, cursor'],
-  ['getModuleVersion', '/projects/demo/modules/skin-quiz/versions/1', 'this operation takes none'],
-  ['getEntry', '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001', 'this operation takes none'],
+  ['listModules', '/projects/demo/modules', 'this operation has none'],
+  ['getModule', '/projects/demo/modules/skin-quiz', 'this operation has none'],
+  ['listModuleVersions', '/projects/demo/modules/skin-quiz/versions', 'known parameters: limit, direction, cursor'],
+  ['getModuleVersion', '/projects/demo/modules/skin-quiz/versions/1', 'this operation has none'],
+  ['getEntry', '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001', 'this operation has none'],
   [
     'listEntryEvents',
     '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001/events',
-    'known are limit, direction, cursor',
+    'known parameters: limit, direction, cursor',
   ],
 ])('%s refuses a parameter it does not know', async (_, path, known) => {
   for (const name of ['updated_after', '__proto__', 'fields']) {
@@ -117,7 +117,7 @@ test('recordCustomEvent refuses a query, an API key in it too, and does not repe
   const answer = await api.call({ method: 'POST', path: `/projects/demo/events?x-api-key=${api.key}`, body: EVENT })
   expect(answer.json().error.details[0]).toEqual({
     pointer: '/query/x-api-key',
-    message: 'is not a known parameter; this operation takes none',
+    message: 'is not a known parameter; this operation has none',
   })
   expect(answer.body).not.toContain(api.key)
 })
@@ -129,7 +129,8 @@ test.each(['%', 'limit=%', 'limit=%zz', 'x=%ff', 'x=%C3', '%ff=1', 'x=%ED%A0%80'
     expect(answer.json()).toEqual({
       error: {
         code: 'invalid_request',
-        message: 'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.',
+        message:
+          'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
       },
       projectId: 'demo',
     })

@@ -73,7 +73,7 @@ async function one(...parts: (string | Buffer)[]): Promise<Answer> {
 }
 
 const BAD_ENCODING =
-  'The path and query must be percent-encoded UTF-8. Write a literal % as %25 and encode all but ASCII.'
+  'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.'
 
 test.each([
   ['a raw #', Buffer.from('/projects/demo/entries-page-views#limit=5')],
@@ -136,12 +136,12 @@ test.each([
   [
     'a long target',
     head(`GET /projects/demo/modules/${'a'.repeat(17_000)} HTTP/1.1`),
-    'The head of the request is larger than 16 KiB; shorten the path, the query or the headers.',
+    'The request line and headers exceed 16 KiB; shorten the path, the query or the headers.',
   ],
   [
     'a long header',
     head('GET / HTTP/1.1', `X: ${'a'.repeat(17_000)}`),
-    'The head of the request is larger than 16 KiB; shorten the path, the query or the headers.',
+    'The request line and headers exceed 16 KiB; shorten the path, the query or the headers.',
   ],
 ])('%s is refused in the envelope', async (_, bytes, message) => {
   const answer = await one(bytes)

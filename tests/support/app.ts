@@ -5,10 +5,9 @@ import { createKey } from '../../src/cli/keys.ts'
 import { connect, connectShared, createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { importRecords } from '../../src/transfer/import.ts'
-import { mutationOf } from '../contract/mutants/mutants.ts'
-import { recordExchanges } from '../contract/proxy/recorder.ts'
 import { BROKEN_DOCUMENT, watchAnswers } from './contract.ts'
 import { createTestDatabase } from './database.ts'
+import { testAppExtensions } from './extensions.ts'
 
 export interface Call {
   method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS'
@@ -35,9 +34,6 @@ export interface TestApp {
   /** Ends the service and drops its database; throws when any answer broke the document. */
   close: () => Promise<void>
 }
-
-/** Makes every service of the tests wrong in one way, to see that they notice (`make mutants`). */
-const mutation = mutationOf(process.env.FLOWTRAIL_MUTANT)
 
 /** The records behind the document's examples: projects demo and other. */
 export const EXAMPLES = new URL('./examples.ndjson', import.meta.url)
@@ -85,9 +81,8 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     logger: options.logger ?? false,
     demoKeyFile: options.demoKeyFile,
     extend: (app) => {
-      mutation?.(app, db)
+      for (const { extend } of testAppExtensions) extend(app, db)
       watchAnswers(app, problems)
-      recordExchanges(app)
     },
   })
   const assertContract = () => {
@@ -112,8 +107,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
         },
         ...(call.body !== undefined && { payload: isRaw ? (call.body as string | Buffer) : JSON.stringify(call.body) }),
       })
-      // A mutant's tests go on to what they assert themselves; what breaks the document is told when they end.
-      if (!mutation) assertContract()
+      if (!testAppExtensions.some(({ breaksDocument }) => breaksDocument)) assertContract()
       return response
     },
     listen: () => app.listen({ host: '127.0.0.1', port: 0 }),

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import path from 'node:path'
-import { pathToFileURL } from 'node:url'
+import { serviceEnvironment } from './extensions.ts'
 
 const ROOT = path.join(import.meta.dirname, '../..')
 const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
@@ -24,14 +24,10 @@ export interface Service extends Process {
 
 /** Runs the command line in a process of its own, with these settings and none of ours. */
 export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
-  const { PATH, TMPDIR, RECORD_EXCHANGES } = process.env
-  const record = RECORD_EXCHANGES && {
-    RECORD_EXCHANGES,
-    NODE_OPTIONS: `--import=${pathToFileURL(path.join(ROOT, 'tests/contract/proxy/record-process.ts'))}`,
-  }
+  const { PATH, TMPDIR } = process.env
   const child = spawn(FLOWTRAIL, args, {
     cwd: ROOT,
-    env: { PATH, ...(TMPDIR && { TMPDIR }), ...record, ...settings },
+    env: { PATH, ...(TMPDIR && { TMPDIR }), ...serviceEnvironment, ...settings },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]

@@ -5,11 +5,11 @@ import {
   ApiError,
   internalError,
   invalidRequest,
+  malformedRequest,
   methodNotAllowed,
   payloadTooLarge,
   routeNotFound,
   serviceUnavailable,
-  unreadableRequest,
   unsupportedMediaType,
 } from '../../../src/domain/errors.ts'
 
@@ -55,7 +55,7 @@ function toApiError(error: unknown): ApiError {
   if (status === 400 && errors.length > 0) {
     return invalidRequest(errors.map(({ path, message }) => ({ pointer: path.replace('/params/', '/path/'), message })))
   }
-  if (status === 400) return unreadableRequest(message)
+  if (status === 400) return malformedRequest(message)
   if (status === 404) return routeNotFound()
   // Express handles HEAD wherever it handles GET.
   if (status === 405) return methodNotAllowed((headers.Allow ?? '').replace('GET', 'GET, HEAD').split(', '))
@@ -70,6 +70,6 @@ export const sendError: ErrorRequestHandler = (error, _request, response, _next)
   if (apiError.status === 500) console.error(error)
   response
     .status(apiError.status)
-    .set({ 'Cache-Control': 'no-store', ...apiError.parts.headers })
+    .set({ 'Cache-Control': 'no-store', ...apiError.options.headers })
     .json(apiError.envelope(apiError.errorCode === 'route_not_found' ? undefined : response.locals.projectId))
 }

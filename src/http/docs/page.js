@@ -1,14 +1,14 @@
 /*
- * What Swagger UI lacks for people who use a keyboard or a screen reader; page.css does the rest.
- * A classic script of the browser, within the page's Content-Security-Policy.
+ * Adds what Swagger UI lacks for keyboards and screen readers; page.css does the rest. A classic browser script that has
+ * to run under the page's Content-Security-Policy.
  */
 
-/** A plugin of Swagger UI. */
-// biome-ignore lint/correctness/noUnusedVariables: docs.ts names it in what it sends to the browser
+/** A Swagger UI plugin. */
+// biome-ignore lint/correctness/noUnusedVariables: docs.ts refers to it in the source text that it sends to the browser
 function flowtrailDocs({ React }) {
   const { createElement, useLayoutEffect, useRef } = React
 
-  /** A native modal dialog keeps the focus inside and gives it back to the button that opened it. */
+  /** A native modal dialog traps the focus, and returns it to the button that opened the dialog. */
   const modal = (Popup) => (props) => {
     const dialog = useRef()
     useLayoutEffect(() => {
@@ -20,42 +20,45 @@ function flowtrailDocs({ React }) {
     return createElement('dialog', { ref: dialog, 'aria-label': 'Authorization' }, createElement(Popup, props))
   }
 
-  /** What is long and seldom read is folded under a line that names it. */
-  const folded = (line) => (Part) => (props) =>
-    createElement('details', null, createElement('summary', null, line(props)), createElement(Part, props))
+  /** Collapses what is long and seldom read under a summary. */
+  const collapsed = (summary) => (Part) => (props) =>
+    createElement('details', null, createElement('summary', null, summary(props)), createElement(Part, props))
 
   return {
     wrapComponents: {
       authorizationPopup: modal,
-      headers: folded(({ headers }) => `Headers: ${headers.keySeq().join(', ')}`),
-      operationLink: folded(({ name }) => `Link: ${name}`),
-      // A link inside the button that opens an operation cannot be reached on its own; the button sets the address too.
+      headers: collapsed(({ headers }) => `Headers: ${headers.keySeq().join(', ')}`),
+      operationLink: collapsed(({ name }) => `Link: ${name}`),
+      // A link inside the button that opens an operation is not focusable; the button sets the page's address as well.
       DeepLink: () => (props) => createElement('span', null, props.text),
     },
   }
 }
 
 const operationOf = (element) => element.closest('.opblock').id.split('-').at(-1)
-const near = (element, name) => element.closest(`[data-${name}]`)?.getAttribute(`data-${name}`) ?? ''
+const closestData = (element, name) => element.closest(`[data-${name}]`)?.getAttribute(`data-${name}`) ?? ''
 
-/** Attributes that Swagger UI forgot: on what, which, and their values. */
-const FORGOTTEN = [
+/** Attributes that Swagger UI lacks: selector, name, and value by element. */
+const MISSING_ATTRIBUTES = [
   ['.information-container', 'role', () => 'banner'],
   ['.close-modal', 'aria-label', () => 'Close'],
   ['.auth-container h6', 'aria-level', () => '5'],
   ['.auth-btn-wrapper button', 'aria-label', (button) => button.textContent],
-  ['.parameters-col_description select', 'aria-label', (select) => near(select, 'param-name')],
+  ['.parameters-col_description select', 'aria-label', (select) => closestData(select, 'param-name')],
   ['.body-param__text', 'aria-label', () => 'Request body'],
   ['.model-box-control:not(:has(.model-title))', 'aria-label', () => 'Properties'],
   ['.responses-table[role=region]', 'aria-label', (table) => `Responses of ${operationOf(table)}`],
-  ['.examples-select-element', 'aria-label', (select) => `Example ${near(select, 'code')}`.trim()],
+  ['.examples-select-element', 'aria-label', (select) => `Example ${closestData(select, 'code')}`.trim()],
   ['pre.microlight', 'tabindex', (code) => (code.scrollHeight > code.clientHeight ? '0' : '-1')],
 ]
 
-function addForgotten() {
-  for (const [selector, attribute, value] of FORGOTTEN) {
+function addMissingAttributes() {
+  for (const [selector, attribute, value] of MISSING_ATTRIBUTES) {
     for (const element of document.querySelectorAll(selector)) element.setAttribute(attribute, value(element))
   }
 }
 
-new MutationObserver(addForgotten).observe(document.querySelector('#swagger-ui'), { childList: true, subtree: true })
+new MutationObserver(addMissingAttributes).observe(document.querySelector('#swagger-ui'), {
+  childList: true,
+  subtree: true,
+})

@@ -440,7 +440,7 @@ export const MUTANTS: Record<string, Mutant> = {
       insteadOf('unauthorized', async ({ request }, _, db) => {
         const { projectId } = request.params as { projectId: string }
         if (await projectExists(db, projectId)) throw unauthorized()
-        throw new ApiError('unauthorized', 'There is no such project.', unauthorized().parts)
+        throw new ApiError('unauthorized', 'There is no such project.', unauthorized().options)
       }),
     ),
     guards: ['http/keys'],

@@ -8,6 +8,7 @@ import { MUTANTS } from './mutants.ts'
 const OPTIONS = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
+  setupFiles: ['tests/contract/mutants/setup.ts', 'tests/contract/proxy/setup.ts'],
   // A failing assertion may look at a response whole, of which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 }

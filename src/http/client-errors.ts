@@ -1,0 +1,39 @@
+import type { Socket } from 'node:net'
+import type { FastifyRequest } from 'fastify'
+import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
+import { newRequestId } from './request-id.ts'
+
+/** How long a client may take to send a whole request. */
+export const REQUEST_TIMEOUT_ms = 30_000
+
+const invalidHttp = () => malformedRequest('This is not a valid HTTP/1.1 request.')
+
+/** What Node's HTTP parser rejects, by the code of its error. */
+const PARSER_ERRORS: Record<string, () => ApiError> = {
+  HPE_INVALID_URL: invalidEncoding,
+  HPE_HEADER_OVERFLOW: () =>
+    malformedRequest('The request line and headers exceed 16 KiB; shorten the path, the query or the headers.'),
+  ERR_HTTP_REQUEST_TIMEOUT: () =>
+    malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`),
+}
+
+/** Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. */
+export function clientErrorHandler(error: Error & { code?: string }, socket: Socket): void {
+  if (!socket.writable || error.code === 'ECONNRESET') {
+    socket.destroy()
+    return
+  }
+  const body = JSON.stringify((PARSER_ERRORS[error.code ?? ''] ?? invalidHttp)().envelope(undefined))
+  socket.end(
+    `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
+      `X-Request-Id: ${newRequestId()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  )
+}
+
+/**
+ * An onRequest hook, for servers that do not require Host themselves: Node would respond without the error envelope.
+ * @throws ApiError invalid_request when an HTTP/1.1 request has no Host
+ */
+export async function requireHost({ raw, headers }: FastifyRequest): Promise<void> {
+  if (raw.httpVersion === '1.1' && headers.host === undefined) throw invalidHttp()
+}

@@ -1,0 +1,31 @@
+import type { FastifyRequest } from 'fastify'
+import { invalidEncoding } from '../domain/errors.ts'
+import { MALFORMED } from './query-string.ts'
+
+/** Replaces a path that cannot be decoded. No client can send it: HTTP does not allow NUL. */
+const UNDECODABLE = '/\0'
+
+/**
+ * Fastify's `rewriteUrl`: the router answers a path that it cannot decode before any hook runs. Rewritten to one that it
+ * can decode, such a request meets the hooks, and with them `refuseInvalidEncoding`.
+ */
+export const rewriteUndecodable = ({ url = '/' }: { url?: string }): string => (isDecodable(url) ? url : UNDECODABLE)
+
+/** Whether a request target's path can be percent-decoded; its query is checked by the query parser. */
+function isDecodable(url: string): boolean {
+  try {
+    decodeURIComponent(url.split('?', 1)[0] ?? '')
+    return true
+  } catch {
+    return false
+  }
+}
+
+/**
+ * An onRequest hook.
+ * @throws ApiError invalid_request when the URL is not percent-encoded UTF-8, or has a fragment
+ */
+export async function refuseInvalidEncoding({ url, originalUrl, query }: FastifyRequest): Promise<void> {
+  const malformed = (query as { [MALFORMED]?: string })[MALFORMED]
+  if (url === UNDECODABLE || malformed !== undefined || originalUrl.includes('#')) throw invalidEncoding()
+}

@@ -1,0 +1,31 @@
+import type { FastifyInstance } from 'fastify'
+import type { Database } from '../../src/database/pool.ts'
+
+/**
+ * What setup files (`setupFiles` of Vitest) add to every service that a test file starts. A registry, so that the test
+ * support knows neither mutants nor recordings.
+ */
+
+/** Adds hooks to a test app before its routes are registered. @param db a connection to the app's database */
+export type AppExtension = (app: FastifyInstance, db: Database) => void
+
+interface AppExtensionOptions {
+  /** The responses may break the document: tests go on to their own assertions, and what breaks is reported at the end. */
+  breaksDocument?: boolean
+}
+
+const extensions: ({ extend: AppExtension } & AppExtensionOptions)[] = []
+const environment: Record<string, string> = {}
+
+/** Extends every app that `createTestApp` builds from now on. */
+export function extendTestApps(extend: AppExtension, options: AppExtensionOptions = {}): void {
+  extensions.push({ extend, ...options })
+}
+
+/** Sets environment variables of every process that `runFlowtrail` starts from now on. */
+export function extendServiceEnvironment(variables: Record<string, string>): void {
+  Object.assign(environment, variables)
+}
+
+export const testAppExtensions: readonly ({ extend: AppExtension } & AppExtensionOptions)[] = extensions
+export const serviceEnvironment: Readonly<Record<string, string>> = environment
