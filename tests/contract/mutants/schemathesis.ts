@@ -9,7 +9,7 @@ import { createKey } from '../../../src/cli/keys.ts'
 import { connect, connectShared, createPool, type Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
-import { RIGHT } from './killers.ts'
+import { UNMODIFIED } from './detectors.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
 
 type Parts = Pick<AppParts, 'db' | 'writePool'>
@@ -20,7 +20,7 @@ const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
 const QUICK_LOOK = ['--phases=examples,coverage', '--max-examples=10', '--max-failures=1', '--no-color']
 
 /** Lets schemathesis have a quick look, over HTTP, at one operation of each mutant and at all of the right service. */
-export async function askSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
+export async function checkWithSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
   const name = `flowtrail_mutants_${randomBytes(8).toString('hex')}`
   await onServer(server, `CREATE DATABASE ${name}`)
   const url = databaseUrl(server, name)
@@ -34,7 +34,7 @@ export async function askSchemathesis(mutants: string[], server: string): Promis
     const keys = await createKeys(db)
     const ask = async (service: string) => void findings.set(service, await look(service, parts, keys))
     // Alone, as it installs schemathesis where that is not there yet.
-    await ask(RIGHT)
+    await ask(UNMODIFIED)
     const queue = mutants.values()
     await Promise.all(
       Array.from({ length: availableParallelism() }, async () => {
@@ -64,7 +64,7 @@ async function look(service: string, parts: Parts, keys: Record<string, string>)
     config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
     ...parts,
     logger: false,
-    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, parts.db),
+    extend: (app) => mutationOf(service === UNMODIFIED ? undefined : service)?.(app, parts.db),
   })
   const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
   const operation = MUTANTS[service]?.operation

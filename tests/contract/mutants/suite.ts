@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { startVitest, type TestModule } from 'vitest/node'
 import { BROKEN_DOCUMENT } from '../../support/contract.ts'
-import { type Findings, RIGHT } from './killers.ts'
+import { type Findings, UNMODIFIED } from './detectors.ts'
 import { MUTANTS } from './mutants.ts'
 
 const OPTIONS = {
@@ -28,7 +28,7 @@ export async function runSuite(mutants: string[], exchanges: string): Promise<Ma
         ...OPTIONS,
         globalSetup: ['tests/support/global-setup.ts'],
         maxWorkers: availableParallelism() + 1,
-        projects: [RIGHT, ...mutants].map((name) => ({
+        projects: [UNMODIFIED, ...mutants].map((name) => ({
           extends: false,
           test: {
             ...OPTIONS,
@@ -36,7 +36,7 @@ export async function runSuite(mutants: string[], exchanges: string): Promise<Ma
             include: guardsOf(name).map((guard) => `tests/${guard}.test.ts`),
             env: {
               RECORD_EXCHANGES: path.join(exchanges, name),
-              FLOWTRAIL_MUTANT: name === RIGHT ? '' : name,
+              FLOWTRAIL_MUTANT: name === UNMODIFIED ? '' : name,
             },
           },
         })),

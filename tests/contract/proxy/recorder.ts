@@ -16,8 +16,8 @@ export interface Exchange {
   /** There was a body that is not here. */
   unread: boolean
   status: number
-  answerHeaders: OutgoingHttpHeaders
-  answer: string
+  responseHeaders: OutgoingHttpHeaders
+  responseBody: string
 }
 
 /** Appends every exchange of the API that the app has to a file of this process in the directory RECORD_EXCHANGES, if set. */
@@ -59,9 +59,9 @@ export function recordExchanges(app: FastifyInstance): void {
       body,
       unread: body === undefined && (headers['transfer-encoding'] ?? headers['content-length'] ?? '0') !== '0',
       status: reply.statusCode,
-      answerHeaders: reply.getHeaders() as OutgoingHttpHeaders,
+      responseHeaders: reply.getHeaders() as OutgoingHttpHeaders,
       // The hook of the route takes the body from a 304 after it was looked at here.
-      answer: reply.statusCode === 304 ? '' : answer,
+      responseBody: reply.statusCode === 304 ? '' : answer,
     }
     appendFileSync(file, `${JSON.stringify(exchange)}\n`)
   })

@@ -3,19 +3,19 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import path from 'node:path'
 import { operations } from '../../support/contract.ts'
+import { documentedCases, injectedFaults } from './fault-injection.ts'
+import type { Exchange } from './recorder.ts'
+import { type Replayer, type ReplayResult, startReplay } from './replay.ts'
 import {
   type Case,
-  faultsIn,
+  EXPECTED_DISAGREEMENTS,
   findingsOf,
+  NOT_REPLAYABLE,
   type Rule,
   reasonFor,
-  UNPASSABLE,
-  UNSTATED,
-  whyUnpassable,
-} from './judgement.ts'
-import { openWay, type Passage, type Way } from './passage.ts'
-import { documentedCases, plantedFaults } from './plants.ts'
-import type { Exchange } from './recorder.ts'
+  reasonNotReplayable,
+  refusalIssues,
+} from './verdict.ts'
 
 /**
  * `make proxy`: records every exchange of the test suite, then sends each over HTTP through `prism proxy` to a service
@@ -34,45 +34,47 @@ const [recorded] = process.argv.slice(2)
 const directory = path.resolve(recorded ?? path.join(import.meta.dirname, '.recorded'))
 if (recorded === undefined) await recordSuite()
 const exchanges = readExchanges()
-const passable = exchanges.filter((exchange) => !whyUnpassable(exchange))
+const replayable = exchanges.filter((exchange) => !reasonNotReplayable(exchange))
 const documented = documentedCases()
-const planted = plantedFaults()
+const injected = injectedFaults()
 
-const way = await openWay()
-const fromSuite = await judgeAll(way, passable.map(caseOf))
-const fromDocument = await judgeAll(way, documented)
-const fromPlants = await judgeAll(way, planted)
-await way.close()
+const replayer = await startReplay()
+const fromSuite = await judgeAll(replayer, replayable.map(caseOf))
+const fromDocument = await judgeAll(replayer, documented)
+const fromInjected = await judgeAll(replayer, injected)
+await replayer.close()
 
-const unpassable = tally(UNPASSABLE, exchanges)
-const unstated = tally(
-  UNSTATED,
-  fromSuite.filter(isUnstated).flatMap(({ exchange }) => faultsIn(exchange)),
+const notReplayable = tally(NOT_REPLAYABLE, exchanges)
+const disagreements = tally(
+  EXPECTED_DISAGREEMENTS,
+  fromSuite.filter(isDisagreement).flatMap(({ exchange }) => refusalIssues(exchange)),
 )
-const cells = countCells(passable)
+const cells = countCells(replayable)
 const complaints = [
   ...[...fromSuite, ...fromDocument].flatMap(({ name, findings }) => findings.map((finding) => `${name}: ${finding}`)),
-  ...fromPlants.flatMap(({ name, findings }) => (findings.length > 0 ? [] : [`planted and not found: ${name}`])),
-  ...[...unpassable, ...unstated].flatMap(([reason, count]) => (count > 0 ? [] : [`not needed any more: ${reason}`])),
+  ...fromInjected.flatMap(({ name, findings }) => (findings.length > 0 ? [] : [`planted and not found: ${name}`])),
+  ...[...notReplayable, ...disagreements].flatMap(([reason, count]) =>
+    count > 0 ? [] : [`not needed any more: ${reason}`],
+  ),
   ...cells.flatMap(({ operationId, counts }) =>
     [...counts].flatMap(([status, count]) => (count > 0 ? [] : [`no test has ${operationId} answer ${status}`])),
   ),
 ]
 
-console.log(`\n${passable.length} exchanges of the test suite went through Prism`)
+console.log(`\n${replayable.length} exchanges of the test suite went through Prism`)
 for (const { operationId, counts } of cells) {
   console.log(`  ${operationId.padEnd(18)} ${[...counts].map(([status, count]) => `${status} ×${count}`).join('  ')}`)
 }
-console.log(`  of no operation    ${passable.filter(({ operationId }) => operationId === undefined).length}`)
-listReasons(`${exchanges.length - passable.length} could not`, unpassable)
-listReasons('400s by rules that Prism does not know', unstated)
+console.log(`  of no operation    ${replayable.filter(({ operationId }) => operationId === undefined).length}`)
+listReasons(`${exchanges.length - replayable.length} could not`, notReplayable)
+listReasons('400s by rules that Prism does not know', disagreements)
 console.log(`${documented.length} answers that the document shows went through Prism`)
-console.log(`${planted.length} faults were planted in them`)
+console.log(`${injected.length} faults were planted in them`)
 if (complaints.length > 0) {
   console.error(`\n${complaints.length} findings:\n${complaints.slice(0, SHOWN_complaints).join('\n')}`)
   process.exit(1)
 }
-console.log('No finding but what was planted, and all of that.')
+console.log('No finding but what was injected, and all of that.')
 
 async function recordSuite(): Promise<void> {
   rmSync(directory, { recursive: true, force: true })
@@ -96,19 +98,19 @@ function caseOf(exchange: Exchange): Case {
 interface Judged {
   name: string
   exchange: Exchange
-  passage: Passage
+  replayed: ReplayResult
   findings: string[]
 }
 
-async function judgeAll(way: Way, cases: Case[]): Promise<Judged[]> {
+async function judgeAll(replayer: Replayer, cases: Case[]): Promise<Judged[]> {
   const queue = cases.values()
   const work = async () => {
     const judged: Judged[] = []
     for (const { name, exchange, judge } of queue) {
-      const passage = await way.pass(exchange).catch((error: Error) => {
+      const replayed = await replayer.replay(exchange).catch((error: Error) => {
         throw new Error(`Prism does not answer ${name}: ${error.message}`)
       })
-      judged.push({ name, exchange, passage, findings: judge(exchange, passage) })
+      judged.push({ name, exchange, replayed, findings: judge(exchange, replayed) })
     }
     return judged
   }
@@ -116,8 +118,8 @@ async function judgeAll(way: Way, cases: Case[]): Promise<Judged[]> {
 }
 
 /** A 400 for something that Prism let pass. */
-function isUnstated({ exchange: { operationId, status }, passage }: Judged): boolean {
-  return operationId !== undefined && status === 400 && passage.violations.length === 0
+function isDisagreement({ exchange: { operationId, status }, replayed }: Judged): boolean {
+  return operationId !== undefined && status === 400 && replayed.violations.length === 0
 }
 
 /** How often each rule was the reason. */

@@ -2,8 +2,8 @@ import type { OutgoingHttpHeaders } from 'node:http'
 import type { OperationId } from '../../../src/http/operations.ts'
 import { operations } from '../../support/contract.ts'
 import { exampleCall, operationIds, type Variation } from '../../support/example-call.ts'
-import { answerFindings, type Case, findingsOf } from './judgement.ts'
 import type { Exchange } from './recorder.ts'
+import { type Case, findingsOf, responseFindings } from './verdict.ts'
 
 /** The parts of the document that faults are planted by. */
 interface Schema {
@@ -38,7 +38,7 @@ export function documentedCases(): Case[] {
       return examples.map(([name, example]) => ({
         name: `${operationId} ${status} ${name}`,
         // The example request is a good one, which no refusal goes with.
-        judge: status === '200' ? findingsOf : answerFindings,
+        judge: status === '200' ? findingsOf : responseFindings,
         exchange: {
           operationId,
           method,
@@ -48,11 +48,11 @@ export function documentedCases(): Case[] {
           body: JSON.stringify(body),
           unread: false,
           status: Number(status),
-          answerHeaders: {
+          responseHeaders: {
             ...(example && { 'content-type': 'application/json' }),
             ...headersShown((response.headers ?? {}) as Record<string, Header>),
           },
-          answer: example ? JSON.stringify(example.value) : '',
+          responseBody: example ? JSON.stringify(example.value) : '',
         },
       }))
     }),
@@ -63,14 +63,19 @@ const headersShown = (headers: Record<string, Header>): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).map(([name, { example }]) => [name, String(example)]))
 
 /** What the document shows, each time with one fault in it that must be found. */
-export function plantedFaults(): Case[] {
+export function injectedFaults(): Case[] {
   return documentedCases().flatMap(({ name, exchange, judge }) => {
-    const faults = [...wrongAnswers(exchange), ...(exchange.status === 200 ? wrongDecisions(exchange) : [])]
+    const faults = [...wrongResponses(exchange), ...(exchange.status === 200 ? wrongDecisions(exchange) : [])]
     return faults.map(([fault, change]) => ({ name: `${name}: ${fault}`, exchange: { ...exchange, ...change }, judge }))
   })
 }
 
-function wrongAnswers({ operationId = '', status, answer, answerHeaders }: Exchange): Fault<Partial<Exchange>>[] {
+function wrongResponses({
+  operationId = '',
+  status,
+  responseBody,
+  responseHeaders,
+}: Exchange): Fault<Partial<Exchange>>[] {
   const response = operations[operationId]?.responses[status]
   const schema = response?.content?.['application/json']?.schema
   const documented = Object.entries((response?.headers ?? {}) as Record<string, Header>)
@@ -82,11 +87,11 @@ function wrongAnswers({ operationId = '', status, answer, answerHeaders }: Excha
   return [
     ['undocumented', { status: 418 }],
     ...headers.map(([name, value]): Fault<Partial<Exchange>> => {
-      const others = without(answerHeaders, name)
-      return [`${name} ${value}`, { answerHeaders: value === undefined ? others : { ...others, [name]: value } }]
+      const others = without(responseHeaders, name)
+      return [`${name} ${value}`, { responseHeaders: value === undefined ? others : { ...others, [name]: value } }]
     }),
-    ...(schema ? wrongValues(schema, JSON.parse(answer)) : []).map(
-      ([name, value]): Fault<Partial<Exchange>> => [`answer ${name}`, { answer: JSON.stringify(value) }],
+    ...(schema ? wrongValues(schema, JSON.parse(responseBody)) : []).map(
+      ([name, value]): Fault<Partial<Exchange>> => [`answer ${name}`, { responseBody: JSON.stringify(value) }],
     ),
   ]
 }
@@ -101,7 +106,7 @@ function wrongDecisions({ operationId, headers, body }: Exchange): Fault<Partial
   }
   const refusal = { error: { code: 'invalid_request', message: 'The request is not to our liking.' } }
   return [
-    ['refused', { status: 400, answer: JSON.stringify(refusal) }],
+    ['refused', { status: 400, responseBody: JSON.stringify(refusal) }],
     ['taken without key', { headers: without(headers, 'x-api-key') }],
     ...(parameters as Parameter[])
       .filter((parameter) => !takesAnyText(parameter.schema))

@@ -14,39 +14,41 @@ export interface Violation {
 }
 
 /** What came of an exchange on its way through Prism. */
-export interface Passage {
+export interface ReplayResult {
   /** Prism let the request through to the service. */
   reached: boolean
   /** What the client got. */
   status: number
-  answer: string
+  responseBody: string
   violations: Violation[]
 }
 
 /** The way from a client through `prism proxy` to a service that answers as it is told, and back. */
-export interface Way {
-  pass: (exchange: Exchange) => Promise<Passage>
+export interface Replayer {
+  replay: (exchange: Exchange) => Promise<ReplayResult>
   close: () => Promise<void>
 }
 
 /** Tells the service which exchange a request belongs to. */
-const NUMBER = 'x-exchange'
+const EXCHANGE_HEADER = 'x-exchange'
 
 /** Headers of a connection, not of a message, and those that HTTP libraries write by themselves. */
-const OF_THE_CONNECTION = ['connection', 'content-length', 'date', 'expect', 'host', 'keep-alive', 'transfer-encoding']
+const CONNECTION_HEADERS = ['connection', 'content-length', 'date', 'expect', 'host', 'keep-alive', 'transfer-encoding']
 
 /** How long Prism may take; there are requests that it never answers. */
-const PATIENCE_ms = 10_000
+const TIMEOUT_ms = 10_000
 
 /** Opens a way over real connections. Without `--errors`, Prism passes everything on and adds what it finds. */
-export async function openWay(): Promise<Way> {
+export async function startReplay(): Promise<Replayer> {
   const underWay = new Map<string, Exchange>()
   const service = createServer(async (incoming, response) => {
     await text(incoming)
-    const number = String(incoming.headers[NUMBER])
+    const number = String(incoming.headers[EXCHANGE_HEADER])
     const exchange = underWay.get(number)
     underWay.delete(number)
-    response.writeHead(exchange?.status ?? 500, ofTheMessage(exchange?.answerHeaders ?? {})).end(exchange?.answer)
+    response
+      .writeHead(exchange?.status ?? 500, messageHeaders(exchange?.responseHeaders ?? {}))
+      .end(exchange?.responseBody)
   })
   await once(service.listen(0, '127.0.0.1'), 'listening')
   const { port: upstream } = service.address() as AddressInfo
@@ -55,28 +57,28 @@ export async function openWay(): Promise<Way> {
   let sent = 0
 
   return {
-    pass: async (exchange) => {
+    replay: async (exchange) => {
       sent += 1
       const number = String(sent)
       underWay.set(number, exchange)
       const { method, url, body } = exchange
-      const headers = { ...ofTheMessage(exchange.headers), [NUMBER]: number }
+      const headers = { ...messageHeaders(exchange.headers), [EXCHANGE_HEADER]: number }
       const outgoing = request({
         agent,
         port: prism.port,
         method,
         path: url,
         headers,
-        signal: AbortSignal.timeout(PATIENCE_ms),
+        signal: AbortSignal.timeout(TIMEOUT_ms),
       })
       // Whoever awaits the response, or its text, is told as well.
       outgoing.on('error', () => {})
       outgoing.end(body)
       const [incoming]: IncomingMessage[] = await once(outgoing, 'response')
       if (!incoming) throw new Error('no response')
-      const answer = await text(incoming)
+      const responseBody = await text(incoming)
       const violations = violationsIn(String(incoming.headers['sl-violations'] ?? '[]'))
-      return { reached: !underWay.delete(number), status: incoming.statusCode ?? 0, answer, violations }
+      return { reached: !underWay.delete(number), status: incoming.statusCode ?? 0, responseBody, violations }
     },
     close: async () => {
       agent.destroy()
@@ -87,8 +89,8 @@ export async function openWay(): Promise<Way> {
   }
 }
 
-const ofTheMessage = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
-  Object.fromEntries(Object.entries(headers).filter(([name]) => !OF_THE_CONNECTION.includes(name)))
+const messageHeaders = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
+  Object.fromEntries(Object.entries(headers).filter(([name]) => !CONNECTION_HEADERS.includes(name)))
 
 /** Reads Prism's header. A list past 8 KB is cut off behind `Too many violations!`; where each begins says enough. */
 function violationsIn(header: string): Violation[] {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { answerFindings, findingsOf, whyUnpassable } from './judgement.ts'
-import type { Passage, Violation } from './passage.ts'
 import type { Exchange } from './recorder.ts'
+import type { ReplayResult, Violation } from './replay.ts'
+import { findingsOf, reasonNotReplayable, responseFindings } from './verdict.ts'
 
 const exchange: Exchange = {
   operationId: 'listModules',
@@ -11,10 +11,10 @@ const exchange: Exchange = {
   body: undefined,
   unread: false,
   status: 200,
-  answerHeaders: {},
-  answer: '[ ]',
+  responseHeaders: {},
+  responseBody: '[ ]',
 }
-const passage: Passage = { reached: true, status: 200, answer: '[]', violations: [] }
+const replayed: ReplayResult = { reached: true, status: 200, responseBody: '[]', violations: [] }
 const wrongLimit: Violation = { location: ['request', 'query', 'limit'], code: 'maximum', message: 'too much' }
 const noKey: Violation = { location: ['request'], code: 401, message: 'Invalid security scheme used' }
 const noBody: Violation = { location: ['request'], code: 'required', message: 'Body parameter is required' }
@@ -22,18 +22,18 @@ const noTitle: Violation = { location: ['response', 'body'], code: 'required', m
 const noRoute: Violation = { location: ['request'], message: 'Selected route not found' }
 const refusal = (...messages: string[]) => ({
   status: 400,
-  answer: JSON.stringify({
+  responseBody: JSON.stringify({
     error: { message: 'not valid', details: messages.map((message) => ({ pointer: '/query/limit', message })) },
   }),
 })
 const unknown = 'is not a known parameter; known are none'
 const outside = { operationId: undefined, status: 404 }
 
-test.each<[string, Partial<Exchange>, Partial<Passage>, string[]]>([
+test.each<[string, Partial<Exchange>, Partial<ReplayResult>, string[]]>([
   ['nothing where both agree', {}, {}, []],
   ['a refusal that never reached the service', {}, { reached: false, status: 422 }, ['Prism answers 422 by itself']],
-  ['another status', {}, { status: 500 }, ['Prism makes something else of the answer: 500 []']],
-  ['another answer', {}, { answer: '{}' }, ['Prism makes something else of the answer: 200 {}']],
+  ['another status', {}, { status: 500 }, ['Prism changes the response: 500 []']],
+  ['another answer', {}, { responseBody: '{}' }, ['Prism changes the response: 200 {}']],
   ['a wrong answer', {}, { violations: [noTitle] }, ['response/body: no title']],
   ['a wrong refusal', { status: 429 }, { violations: [noTitle] }, ['response/body: no title']],
   ['a wrong request that was taken', {}, { violations: [wrongLimit] }, ['accepted, but request/query/limit: too much']],
@@ -77,13 +77,13 @@ test.each<[string, Partial<Exchange>, Partial<Passage>, string[]]>([
   ],
   ['nothing in an empty segment', { ...outside, url: '/projects//modules' }, { violations: [noKey] }, []],
 ])('finds %s', (_, of, how, findings) => {
-  const { status = 200, answer = '[]' } = { ...of }
-  expect(findingsOf({ ...exchange, ...of }, { ...passage, status, answer, ...how })).toEqual(findings)
+  const { status = 200, responseBody = '[]' } = { ...of }
+  expect(findingsOf({ ...exchange, ...of }, { ...replayed, status, responseBody, ...how })).toEqual(findings)
 })
 
 test('an answer can be judged without its request', () => {
-  const sent = { ...passage, violations: [wrongLimit, noTitle] }
-  expect(answerFindings(exchange, sent)).toEqual(['response/body: no title'])
+  const sent = { ...replayed, violations: [wrongLimit, noTitle] }
+  expect(responseFindings(exchange, sent)).toEqual(['response/body: no title'])
 })
 
 test.each<[string, Partial<Exchange>]>([
@@ -93,6 +93,6 @@ test.each<[string, Partial<Exchange>]>([
   ['a request line of 16 KiB', { url: `/projects/demo/modules?${'x'.repeat(16_000)}` }],
   ['an empty parameter of Content-Type', { headers: { 'content-type': 'application/json;' } }],
 ])('does not send %s', (_, of) => {
-  expect(whyUnpassable(exchange)).toBe(undefined)
-  expect(whyUnpassable({ ...exchange, ...of })).toEqual(expect.any(String))
+  expect(reasonNotReplayable(exchange)).toBe(undefined)
+  expect(reasonNotReplayable({ ...exchange, ...of })).toEqual(expect.any(String))
 })

@@ -1,19 +1,19 @@
 import { isDeepStrictEqual } from 'node:util'
-import type { Passage, Violation } from './passage.ts'
 import type { Exchange } from './recorder.ts'
+import type { ReplayResult, Violation } from './replay.ts'
 
 /** An exchange with a name to speak of it by, and how it is judged. */
 export interface Case {
   name: string
   exchange: Exchange
-  judge: (exchange: Exchange, passage: Passage) => string[]
+  judge: (exchange: Exchange, replayed: ReplayResult) => string[]
 }
 
 /** A reason, and what it applies to. */
 export type Rule<Subject> = readonly [reason: string, applies: (subject: Subject) => boolean]
 
 /** Why an exchange cannot go through Prism 5.16. */
-export const UNPASSABLE: Rule<Exchange>[] = [
+export const NOT_REPLAYABLE: Rule<Exchange>[] = [
   [
     'HEAD is not in the document, and Prism fails on JSON without a body; tests/contract holds HEAD to GET',
     ({ method }) => method === 'HEAD',
@@ -28,7 +28,7 @@ export const UNPASSABLE: Rule<Exchange>[] = [
 ]
 
 /** Why the service refuses with 400 what Prism lets pass, by what the refusal says. */
-export const UNSTATED: Rule<string>[] = [
+export const EXPECTED_DISAGREEMENTS: Rule<string>[] = [
   ['OpenAPI 3.0 cannot close the query of an operation', says(/^\/query\/.* is not a known parameter; /)],
   ['a cursor goes with one list, which no schema knows', says(/^\/query\/cursor is not a cursor of this list /)],
   ['no schema compares two parameters', says(/^\/query\/updated_before must be later than updated_after$/)],
@@ -51,29 +51,32 @@ export const UNSTATED: Rule<string>[] = [
 const ACCEPTED = [200, 304, 404, 409, 422]
 
 /** Why an exchange is not sent through Prism, if it is not. */
-export const whyUnpassable = (exchange: Exchange): string | undefined => reasonFor(UNPASSABLE, exchange)
+export const reasonNotReplayable = (exchange: Exchange): string | undefined => reasonFor(NOT_REPLAYABLE, exchange)
 
-/** What Prism finds wrong with an answer, and whether it finds the operation that the service found. */
-export function answerFindings({ operationId, url, status, answer }: Exchange, passage: Passage): string[] {
-  if (!passage.reached) return [`Prism answers ${passage.status} by itself`]
-  if (passage.status !== status || !isDeepStrictEqual(parsed(passage.answer), parsed(answer))) {
-    return [`Prism makes something else of the answer: ${passage.status} ${passage.answer}`]
+/** What Prism finds wrong with a response, and whether it finds the operation that the service found. */
+export function responseFindings(
+  { operationId, url, status, responseBody }: Exchange,
+  replayed: ReplayResult,
+): string[] {
+  if (!replayed.reached) return [`Prism answers ${replayed.status} by itself`]
+  if (replayed.status !== status || !isDeepStrictEqual(parsed(replayed.responseBody), parsed(responseBody))) {
+    return [`Prism changes the response: ${replayed.status} ${replayed.responseBody}`]
   }
-  const isRouted = !passage.violations.some(({ message }) => message === 'Selected route not found')
-  if (operationId !== undefined) return isRouted ? about('response', passage).map(told) : ['Prism finds no operation']
+  const isRouted = !replayed.violations.some(({ message }) => message === 'Selected route not found')
+  if (operationId !== undefined) return isRouted ? about('response', replayed).map(told) : ['Prism finds no operation']
   // Prism takes an empty segment for a parameter.
   return isRouted && !/\/(\/|\?|$)/.test(url) ? ['Prism finds an operation where the service finds none'] : []
 }
 
-/** What Prism finds wrong with an answer, and else whether it judges the request as the service does. */
-export function findingsOf(exchange: Exchange, passage: Passage): string[] {
-  const findings = answerFindings(exchange, passage)
-  return findings.length > 0 || exchange.operationId === undefined ? findings : requestFindings(exchange, passage)
+/** What Prism finds wrong with a response, and else whether it judges the request as the service does. */
+export function findingsOf(exchange: Exchange, replayed: ReplayResult): string[] {
+  const findings = responseFindings(exchange, replayed)
+  return findings.length > 0 || exchange.operationId === undefined ? findings : requestFindings(exchange, replayed)
 }
 
-function requestFindings(exchange: Exchange, passage: Passage): string[] {
+function requestFindings(exchange: Exchange, replayed: ReplayResult): string[] {
   const { status, unread } = exchange
-  const violations = about('request', passage)
+  const violations = about('request', replayed)
   if (status !== 401 && violations.some(({ code }) => code === 401)) return [`answered ${status} without a key`]
   if (ACCEPTED.includes(status)) {
     return (
@@ -84,14 +87,15 @@ function requestFindings(exchange: Exchange, passage: Passage): string[] {
     )
   }
   if (status !== 400 || violations.length > 0) return []
-  return faultsIn(exchange)
-    .filter((fault) => !reasonFor(UNSTATED, fault))
+  return refusalIssues(exchange)
+    .filter((fault) => !reasonFor(EXPECTED_DISAGREEMENTS, fault))
     .map((fault) => `refused, but Prism finds nothing: ${fault}`)
 }
 
 /** The faults that a refusal tells, each with its pointer. */
-export function faultsIn({ answer }: Exchange): string[] {
-  const { error }: { error: { message: string; details?: { pointer: string; message: string }[] } } = JSON.parse(answer)
+export function refusalIssues({ responseBody }: Exchange): string[] {
+  const { error }: { error: { message: string; details?: { pointer: string; message: string }[] } } =
+    JSON.parse(responseBody)
   return error.details?.map(({ pointer, message }) => `${pointer} ${message}`) ?? [error.message]
 }
 
@@ -99,7 +103,7 @@ export function faultsIn({ answer }: Exchange): string[] {
 export const reasonFor = <Subject>(rules: Rule<Subject>[], subject: Subject): string | undefined =>
   rules.find(([, applies]) => applies(subject))?.[0]
 
-const about = (part: 'request' | 'response', { violations }: Passage) =>
+const about = (part: 'request' | 'response', { violations }: ReplayResult) =>
   violations.filter(({ location }) => location[0] === part)
 
 const told = ({ location, message }: Violation) => `${location.join('/')}: ${message}`
