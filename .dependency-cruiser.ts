@@ -33,7 +33,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     packages: ['commander', 'cli-progress'],
   },
   'src/server.ts': {
-    imports: ['src/app.ts', 'src/database', 'src/config.ts', 'src/domain'],
+    imports: ['src/app.ts', 'src/database', 'src/config.ts'],
     packages: ['type fastify'],
   },
   'src/app.ts': {
@@ -65,7 +65,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     shared: ['src/handlers/context.ts'],
   },
   'src/http': {
-    imports: ['src/queries', 'src/database', 'type generated', 'src/config.ts', 'src/domain'],
+    imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
     packages: [
       'fastify',
       '@fastify/cors',
@@ -123,7 +123,7 @@ function filesOf(place: string): string {
 const packageFiles = (name: string) => (name === ANYTHING ? NPM : `${NPM}(@types/)?${escaped(name)}/`)
 
 /** Splits a list into what may be imported in full and what only for its types. */
-function split(list: readonly string[]): { values: string[]; types: string[] } {
+export function split(list: readonly string[]): { values: string[]; types: string[] } {
   const [types, values] = [true, false].map((isType) => list.filter((name) => name.startsWith(TYPE_ONLY) === isType))
   return { values: values ?? [], types: (types ?? []).map((name) => name.slice(TYPE_ONLY.length)) }
 }
