@@ -1,10 +1,10 @@
-/** The checks that may find a mutant, in the order of their price. */
+/** The checks that may detect a mutant, cheapest first. */
 export const DETECTORS = ['document', 'tests', 'prism', 'schemathesis'] as const
 
 export type Detector = (typeof DETECTORS)[number]
 
-/** What each check finds wrong. */
+/** What each check reports. */
 export type Findings = Partial<Record<Detector, string[]>>
 
-/** The service as it is, beside the names of mutants. */
+/** The service without a defect, where the name of a mutant is expected. */
 export const UNMODIFIED = 'unmodified'
