@@ -4,15 +4,15 @@ import type { Exchange } from '../proxy/recorder.ts'
 import { startReplay } from '../proxy/replay.ts'
 import { findingsOf, reasonNotReplayable } from '../proxy/verdict.ts'
 
-/** As many exchanges of a mutant as are sent through Prism before it is believed to find nothing. */
-const ENOUGH = 300
+/** How many exchanges of a mutant are replayed at most. */
+const LIMIT = 300
 
-/** Sends what the suite exchanged with each service through Prism, until Prism finds something. */
+/** Replays the recorded exchanges of each service through Prism until Prism reports something. */
 export async function checkWithPrism(services: string[], exchanges: string): Promise<Map<string, string[]>> {
   const replayer = await startReplay()
   const findings = new Map<string, string[]>()
   try {
-    for (const name of services) findings.set(name, await firstFindings(recorded(path.join(exchanges, name))))
+    for (const name of services) findings.set(name, await firstFindings(readExchanges(path.join(exchanges, name))))
   } finally {
     await replayer.close()
   }
@@ -28,10 +28,10 @@ export async function checkWithPrism(services: string[], exchanges: string): Pro
   }
 }
 
-function recorded(directory: string): Exchange[] {
+function readExchanges(directory: string): Exchange[] {
   return readdirSync(directory)
     .flatMap((file) => readFileSync(path.join(directory, file), 'utf8').trimEnd().split('\n'))
     .map((line): Exchange => JSON.parse(line))
     .filter((exchange) => reasonNotReplayable(exchange) === undefined)
-    .slice(0, ENOUGH)
+    .slice(0, LIMIT)
 }

@@ -8,15 +8,15 @@ import { MUTANTS } from './mutants.ts'
 const OPTIONS = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
-  // A failing assertion may look at a response whole, of which light-my-request warns.
+  // Printing a whole response for a failed assertion reads a deprecated property of light-my-request.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 }
 
 /**
- * Runs the test files that guard against each mutant on it, and all of them on the right service.
+ * Runs the test files of each mutant against it, and all of them against the unmodified service.
  *
- * @param exchanges a directory in which each gets a directory of its exchanges
- * @returns by mutant what the document check and the tests find
+ * @param exchanges a directory with one for each service, which receives its recorded exchanges
+ * @returns by service, the findings of the document check and of the tests
  */
 export async function runSuite(mutants: string[], exchanges: string): Promise<Map<string, Findings>> {
   const guardsOf = (name: string) => MUTANTS[name]?.guards ?? mutants.flatMap((mutant) => MUTANTS[mutant]?.guards ?? [])

@@ -5,47 +5,47 @@ import { text } from 'node:stream/consumers'
 import { DOCUMENT, startPrism } from './prism.ts'
 import type { Exchange } from './recorder.ts'
 
-/** Something that Prism finds wrong. */
+/** Something that Prism reports as wrong. */
 export interface Violation {
-  /** `request` or `response`, and the way down from there. */
+  /** `request` or `response`, and the path from there. */
   location: string[]
   code?: string | number
   message: string
 }
 
-/** What came of an exchange on its way through Prism. */
+/** The outcome of an exchange that was replayed through Prism. */
 export interface ReplayResult {
-  /** Prism let the request through to the service. */
+  /** Prism forwarded the request to the service. */
   reached: boolean
-  /** What the client got. */
+  /** What the client received. */
   status: number
   responseBody: string
   violations: Violation[]
 }
 
-/** The way from a client through `prism proxy` to a service that answers as it is told, and back. */
+/** Sends recorded requests through `prism proxy` to a service that returns the recorded responses. */
 export interface Replayer {
   replay: (exchange: Exchange) => Promise<ReplayResult>
   close: () => Promise<void>
 }
 
-/** Tells the service which exchange a request belongs to. */
+/** Names the exchange to which a request belongs. */
 const EXCHANGE_HEADER = 'x-exchange'
 
-/** Headers of a connection, not of a message, and those that HTTP libraries write by themselves. */
+/** Headers of a connection, not of a message, and those that HTTP libraries set by themselves. */
 const CONNECTION_HEADERS = ['connection', 'content-length', 'date', 'expect', 'host', 'keep-alive', 'transfer-encoding']
 
-/** How long Prism may take; there are requests that it never answers. */
+/** Prism never responds to some requests. */
 const TIMEOUT_ms = 10_000
 
-/** Opens a way over real connections. Without `--errors`, Prism passes everything on and adds what it finds. */
+/** Starts Prism and the service. Without `--errors`, Prism forwards everything and adds its findings in a header. */
 export async function startReplay(): Promise<Replayer> {
-  const underWay = new Map<string, Exchange>()
+  const pending = new Map<string, Exchange>()
   const service = createServer(async (incoming, response) => {
     await text(incoming)
     const number = String(incoming.headers[EXCHANGE_HEADER])
-    const exchange = underWay.get(number)
-    underWay.delete(number)
+    const exchange = pending.get(number)
+    pending.delete(number)
     response
       .writeHead(exchange?.status ?? 500, messageHeaders(exchange?.responseHeaders ?? {}))
       .end(exchange?.responseBody)
@@ -60,7 +60,7 @@ export async function startReplay(): Promise<Replayer> {
     replay: async (exchange) => {
       sent += 1
       const number = String(sent)
-      underWay.set(number, exchange)
+      pending.set(number, exchange)
       const { method, url, body } = exchange
       const headers = { ...messageHeaders(exchange.headers), [EXCHANGE_HEADER]: number }
       const outgoing = request({
@@ -71,14 +71,14 @@ export async function startReplay(): Promise<Replayer> {
         headers,
         signal: AbortSignal.timeout(TIMEOUT_ms),
       })
-      // Whoever awaits the response, or its text, is told as well.
+      // The promises below reject as well.
       outgoing.on('error', () => {})
       outgoing.end(body)
       const [incoming]: IncomingMessage[] = await once(outgoing, 'response')
       if (!incoming) throw new Error('no response')
       const responseBody = await text(incoming)
       const violations = violationsIn(String(incoming.headers['sl-violations'] ?? '[]'))
-      return { reached: !underWay.delete(number), status: incoming.statusCode ?? 0, responseBody, violations }
+      return { reached: !pending.delete(number), status: incoming.statusCode ?? 0, responseBody, violations }
     },
     close: async () => {
       agent.destroy()
@@ -92,7 +92,7 @@ export async function startReplay(): Promise<Replayer> {
 const messageHeaders = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).filter(([name]) => !CONNECTION_HEADERS.includes(name)))
 
-/** Reads Prism's header. A list past 8 KB is cut off behind `Too many violations!`; where each begins says enough. */
+/** Reads Prism's header. Past 8 KB it is truncated after `Too many violations!`; the start of each location suffices. */
 function violationsIn(header: string): Violation[] {
   if (header.startsWith('[')) return JSON.parse(header)
   return [...header.matchAll(/\{"location":(\["\w+)/g)].map(([, location]) => ({
