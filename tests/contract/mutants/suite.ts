@@ -8,7 +8,7 @@ import { MUTANTS } from './mutants.ts'
 const OPTIONS = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
-  // Printing a whole response for a failed assertion reads a deprecated property of light-my-request.
+  // A failing assertion may look at a response whole, of which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 }
 
