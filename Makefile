@@ -26,7 +26,7 @@ run: node_modules/.installed ## Start the service with demo data on the embedded
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(if $(RECORD),RECORD_EXCHANGES="$(abspath $(RECORD))") $(RUN) test
 
-check: node_modules/.installed bench/node_modules/.installed ## Check format, lint, types, unused code, the contract and that generated files are fresh
+check: node_modules/.installed bench/node_modules/.installed ## Check format, lint, types, imports, unused code, the contract, and that generated files are up to date
 	@$(RUN) check
 
 browser: node_modules/.installed ## Use /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
@@ -81,7 +81,7 @@ ci: check contract-diff test browser ## What CI runs on every change
 format: node_modules/.installed ## Format and mend what can be mended by itself
 	@$(RUN) format
 
-generate: node_modules/.installed ## Make generated/ anew from the document and the migrations
+generate: node_modules/.installed ## Regenerate generated/ and the import table and picture of ARCHITECTURE.md
 	@$(RUN) generate
 
 clean: ## Remove what can be made anew; the data under .data stays

@@ -8,148 +8,151 @@ import { findEntry } from '../../../src/queries/entries.ts'
 import { selectModules } from '../../../src/queries/modules.ts'
 import { projectExists, selectProjects } from '../../../src/queries/projects.ts'
 import { operations } from '../../support/contract.ts'
-import type { Killer } from './killers.ts'
+import type { Detector } from './detectors.ts'
 import {
-  answering,
-  checkingKeys,
-  handling,
-  insteadOf,
+  changeHead,
+  changeRequest,
   type Mutation,
+  mapBody,
+  mapErrors,
+  mapPayload,
+  mapRecords,
+  onError,
   operationOf,
   type Row,
-  receiving,
-  refusing,
-  sendingBody,
-  sendingHead,
-  sendingLast,
+  wrapHandler,
+  wrapKeyCheck,
 } from './mutations.ts'
 
-/** A server that is wrong in one way. */
+/** A server with one defect. */
 export interface Mutant {
-  /** What it does. */
+  /** What it does, to follow "The service". */
   does: string
   mutate: Mutation
-  /** The test files that guard against it, below tests/. */
+  /** The test files that should detect it, below tests/. */
   guards: string[]
-  /** Where else to look for it: an operation that it is seen at. */
+  /** An operation that shows it, for the checks that try only one. */
   operation: OperationId
-  /** The checks that see it, and must go on seeing it. */
-  seenBy: Killer[]
-  /** What a check says that sees it, so that no other breakage passes for that: a finding, or a test's title and error. */
-  told: RegExp
+  /** The checks that detect it, and must continue to. */
+  detectedBy: Detector[]
+  /** Matches a finding, or the title and error of a test, that is due to this defect and not to a side effect. */
+  evidence: RegExp
 }
 
-/** The last bytes of a date-time on the wire. */
+/** The end of a date-time in a response. */
 const MILLISECONDS = /\.\d{3}Z$/
 
 /** The query as sent, before validation. */
 const queryOf = ({ query }: { query: unknown }) => query as Record<string, string[]>
 const bodyOf = ({ body }: { body: unknown }) => (body ?? {}) as Row
-const dropHeader = (name: string) => receiving(({ raw }) => void delete raw.headers[name])
+const dropHeader = (name: string) => changeRequest(({ raw }) => void delete raw.headers[name])
 
 export const MUTANTS: Record<string, Mutant> = {
   // Bodies of successes
   'field-missing': {
-    does: 'leaves the title out of a module',
-    mutate: answering('getModule', ({ title: _, ...module }) => module),
+    does: 'omits the title of a module',
+    mutate: mapRecords('getModule', ({ title: _, ...module }) => module),
     guards: ['contract/examples'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /title/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /title/,
   },
   'field-undocumented': {
     does: 'adds a field to an entry',
-    mutate: answering('getEntry', (entry) => ({ ...entry, internal_id: 7 })),
+    mutate: mapRecords('getEntry', (entry) => ({ ...entry, internal_id: 7 })),
     guards: ['contract/examples'],
     operation: 'getEntry',
-    seenBy: ['document', 'tests'],
-    told: /internal_id/,
+    detectedBy: ['document', 'tests'],
+    evidence: /internal_id/,
   },
   'null-for-string': {
-    does: 'gives null for the definition of a version',
-    mutate: answering('getModuleVersion', (version) => ({ ...version, json_string: null })),
+    does: 'returns null as the definition of a version',
+    mutate: mapRecords('getModuleVersion', (version) => ({ ...version, json_string: null })),
     guards: ['contract/examples'],
     operation: 'getModuleVersion',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /json_string|null is not of type "string"/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /json_string|null is not of type "string"/,
   },
   'null-for-absent': {
-    does: 'gives null for fields that do not apply to an event',
-    mutate: answering('listEntryEvents', (event) => ({ custom_event_name: null, custom_event_props: null, ...event })),
+    does: 'returns null for fields that do not apply to an event',
+    mutate: mapRecords('listEntryEvents', (event) => ({ custom_event_name: null, custom_event_props: null, ...event })),
     guards: ['contract/examples'],
     operation: 'listEntryEvents',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /custom_event_name|null is not of type "string"/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /custom_event_name|null is not of type "string"/,
   },
   'integer-as-text': {
-    does: 'gives version numbers as strings',
-    mutate: answering('listModuleVersions', (version) => ({ ...version, version_number: `${version.version_number}` })),
+    does: 'returns version numbers as strings',
+    mutate: mapRecords('listModuleVersions', (version) => ({
+      ...version,
+      version_number: `${version.version_number}`,
+    })),
     guards: ['contract/examples'],
     operation: 'listModuleVersions',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /version_number|"3" is not of type "integer"/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /version_number|"3" is not of type "integer"/,
   },
   'integer-with-fraction': {
-    does: 'gives page_index as 1.5',
-    mutate: answering('listEntryEvents', (event) => ({ ...event, ...('page_index' in event && { page_index: 1.5 }) })),
+    does: 'returns page_index as 1.5',
+    mutate: mapRecords('listEntryEvents', (event) => ({ ...event, ...('page_index' in event && { page_index: 1.5 }) })),
     guards: ['contract/examples'],
     operation: 'listEntryEvents',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /page_index|1\.5 is not of type "integer"/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /page_index|1\.5 is not of type "integer"/,
   },
   'date-without-milliseconds': {
-    does: 'leaves the milliseconds out of saved_at',
-    mutate: answering('getModuleVersion', (version) => ({
+    does: 'omits the milliseconds of saved_at',
+    mutate: mapRecords('getModuleVersion', (version) => ({
       ...version,
       saved_at: String(version.saved_at).replace(MILLISECONDS, 'Z'),
     })),
     guards: ['contract/examples'],
     operation: 'getModuleVersion',
-    seenBy: ['document', 'tests'],
-    told: /saved_at/,
+    detectedBy: ['document', 'tests'],
+    evidence: /saved_at/,
   },
   'date-with-offset': {
-    does: 'writes updated_at with an offset for Z',
-    mutate: answering('getEntry', (entry) => ({
+    does: 'writes updated_at with an offset instead of Z',
+    mutate: mapRecords('getEntry', (entry) => ({
       ...entry,
       updated_at: String(entry.updated_at).replace('Z', '+00:00'),
     })),
     guards: ['contract/examples'],
     operation: 'getEntry',
-    seenBy: ['document', 'tests'],
-    told: /updated_at/,
+    detectedBy: ['document', 'tests'],
+    evidence: /updated_at/,
   },
-  'date-that-is-not': {
-    does: 'gives February 30 as the timestamp of an event',
-    mutate: answering('recordCustomEvent', (event) => ({ ...event, timestamp: '2026-02-30T09:41:12.000Z' })),
+  'date-impossible': {
+    does: 'returns February 30 as the timestamp of an event',
+    mutate: mapRecords('recordCustomEvent', (event) => ({ ...event, timestamp: '2026-02-30T09:41:12.000Z' })),
     guards: ['contract/examples'],
     operation: 'recordCustomEvent',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /timestamp|2026-02-30/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /timestamp|2026-02-30/,
   },
   'list-wrapped': {
     does: 'wraps the list of modules in an object',
-    mutate: sendingBody(({ request }, body) =>
+    mutate: mapBody(({ request }, body) =>
       operationOf(request.routeOptions) === 'listModules' && Array.isArray(body) ? { data: body } : body,
     ),
     guards: ['contract/examples'],
     operation: 'listModules',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /must be array|data/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /must be array|data/,
   },
   'props-rewritten': {
-    does: 'parses custom_event_props and writes them anew',
-    mutate: answering('recordCustomEvent', (event) => ({
+    does: 'parses and reserializes custom_event_props',
+    mutate: mapRecords('recordCustomEvent', (event) => ({
       ...event,
       custom_event_props: JSON.stringify(JSON.parse(String(event.custom_event_props))),
     })),
     guards: ['recording/recorder'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /props/,
+    detectedBy: ['tests'],
+    evidence: /props/,
   },
   'null-hidden-by-serializer': {
-    does: 'loses the title of modules, which the serializer writes as ""',
+    does: 'returns null titles, which the serializer writes as ""',
     mutate: (app) =>
       app.addHook('preSerialization', async ({ routeOptions }, _, payload) =>
         operationOf(routeOptions) === 'listModules' && Array.isArray(payload)
@@ -158,34 +161,34 @@ export const MUTANTS: Record<string, Mutant> = {
       ),
     guards: ['contract/examples'],
     operation: 'listModules',
-    seenBy: ['document', 'tests'],
-    told: /title/,
+    detectedBy: ['document', 'tests'],
+    evidence: /title/,
   },
 
   // Statuses and errors
   'status-undocumented': {
-    does: 'answers 201 where an event is recorded',
-    mutate: sendingHead(({ request, reply }) => {
+    does: 'responds with 201 when an event is recorded',
+    mutate: changeHead(({ request, reply }) => {
       if (operationOf(request.routeOptions) === 'recordCustomEvent' && reply.statusCode === 200) reply.code(201)
     }),
     guards: ['contract/matrix'],
     operation: 'recordCustomEvent',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /201/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /201/,
   },
   'missing-body-as-500': {
-    does: 'fails with 500 where there is no body',
-    mutate: receiving((request) => {
+    does: 'fails with 500 when there is no body',
+    mutate: changeRequest((request) => {
       if (request.method === 'POST' && request.body === undefined) throw internalError()
     }, 'preValidation'),
     guards: ['http/body'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests', 'schemathesis'],
-    told: /no body|an empty body|Missing request body/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /no body|an empty body|Missing request body/,
   },
   'outage-as-401': {
-    does: 'takes a database that is away for a wrong key',
-    mutate: checkingKeys(async (own) => {
+    does: 'responds to a database outage as to a wrong key',
+    mutate: wrapKeyCheck(async (own) => {
       try {
         await own()
       } catch (error) {
@@ -194,219 +197,219 @@ export const MUTANTS: Record<string, Mutant> = {
     }),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /service_unavailable|503/,
+    detectedBy: ['tests'],
+    evidence: /service_unavailable|503/,
   },
-  'fault-told': {
-    does: "tells the database's message in a 500",
-    mutate: refusing((envelope, { reply }) =>
+  'internal-error-exposed': {
+    does: "exposes the database's error message in a 500",
+    mutate: mapErrors((envelope, { reply }) =>
       reply.statusCode === 500
         ? { ...envelope, error: { ...(envelope.error as Row), message: 'relation "modules" does not exist' } }
         : envelope,
     ),
     guards: ['contract/examples'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /internalError/,
+    detectedBy: ['tests'],
+    evidence: /internalError/,
   },
   'error-without-code': {
-    does: 'leaves the code out of errors',
-    mutate: refusing(({ error, ...rest }) => ({ ...rest, error: { ...(error as Row), code: undefined } })),
+    does: 'omits the code of errors',
+    mutate: mapErrors(({ error, ...rest }) => ({ ...rest, error: { ...(error as Row), code: undefined } })),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /code/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /code/,
   },
-  'error-of-the-framework': {
-    does: "answers errors in Fastify's own shape",
-    mutate: refusing((envelope, { reply }) => ({
+  'error-framework-shape': {
+    does: "sends errors in Fastify's own shape",
+    mutate: mapErrors((envelope, { reply }) => ({
       statusCode: reply.statusCode,
       error: 'Error',
       message: (envelope.error as Row).message,
     })),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /code|error must be object|"Error" is not of type "object"/,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /code|error must be object|"Error" is not of type "object"/,
   },
   'error-without-project': {
-    does: 'leaves projectId out of errors',
-    mutate: refusing(({ projectId: _, ...envelope }) => envelope),
+    does: 'omits projectId from errors',
+    mutate: mapErrors(({ projectId: _, ...envelope }) => envelope),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /projectId/,
+    detectedBy: ['tests'],
+    evidence: /projectId/,
   },
 
-  // Heads
+  // Headers
   'content-type-html': {
-    does: 'says that its JSON is HTML',
-    mutate: sendingHead(({ reply }) => reply.type('text/html; charset=utf-8')),
+    does: 'labels its JSON as HTML',
+    mutate: changeHead(({ reply }) => reply.type('text/html; charset=utf-8')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'prism', 'schemathesis'],
-    told: /text\/html/,
+    detectedBy: ['document', 'prism', 'schemathesis'],
+    evidence: /text\/html/,
   },
   'charset-latin1': {
-    does: 'writes Latin-1',
-    mutate: sendingLast(({ reply }, payload) => {
+    does: 'encodes bodies as Latin-1',
+    mutate: mapPayload(({ reply }, payload) => {
       reply.type('application/json; charset=iso-8859-1')
       return Buffer.from(String(payload ?? ''), 'latin1')
     }),
     guards: ['contract/examples'],
     operation: 'getModule',
-    seenBy: ['document'],
-    told: /charset=iso-8859-1/,
+    detectedBy: ['document'],
+    evidence: /charset=iso-8859-1/,
   },
   'header-undocumented': {
-    does: 'says X-Powered-By',
-    mutate: sendingHead(({ reply }) => reply.header('x-powered-by', 'Fastify')),
+    does: 'sends X-Powered-By',
+    mutate: changeHead(({ reply }) => reply.header('x-powered-by', 'Fastify')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'schemathesis'],
-    told: /x-powered-by/,
+    detectedBy: ['document', 'schemathesis'],
+    evidence: /x-powered-by/,
   },
   'request-id-missing': {
-    does: 'leaves X-Request-Id out',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('x-request-id')),
+    does: 'omits X-Request-Id',
+    mutate: changeHead(({ reply }) => reply.removeHeader('x-request-id')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /x-request-id/i,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /x-request-id/i,
   },
   'request-id-replaced': {
-    does: "gives an X-Request-Id of its own for the caller's",
-    mutate: sendingHead(({ reply }) => reply.header('x-request-id', randomUUID())),
+    does: "replaces the caller's X-Request-Id",
+    mutate: changeHead(({ reply }) => reply.header('x-request-id', randomUUID())),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /x-request-id/i,
+    detectedBy: ['tests'],
+    evidence: /x-request-id/i,
   },
   'cache-public': {
-    does: 'lets shared caches keep what a key opens',
-    mutate: sendingHead(({ reply }) => reply.header('cache-control', 'public, max-age=60')),
+    does: 'lets shared caches store responses that need a key',
+    mutate: changeHead(({ reply }) => reply.header('cache-control', 'public, max-age=60')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /cache-control/,
+    detectedBy: ['tests'],
+    evidence: /cache-control/,
   },
   'vary-missing': {
-    does: 'does not say that answers depend on the key',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('vary')),
+    does: 'does not declare that responses vary by key',
+    mutate: changeHead(({ reply }) => reply.removeHeader('vary')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /vary|X-Api-Key/i,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /vary|X-Api-Key/i,
   },
   'retry-after-missing': {
-    does: 'does not say when to try again',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('retry-after')),
+    does: 'omits Retry-After',
+    mutate: changeHead(({ reply }) => reply.removeHeader('retry-after')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism'],
-    told: /retry-after/,
+    detectedBy: ['document', 'tests', 'prism'],
+    evidence: /retry-after/,
   },
   'challenge-missing': {
-    does: 'leaves WWW-Authenticate out of a 401',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('www-authenticate')),
+    does: 'omits WWW-Authenticate from a 401',
+    mutate: changeHead(({ reply }) => reply.removeHeader('www-authenticate')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /www-authenticate|ApiKey realm/i,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /www-authenticate|ApiKey realm/i,
   },
   'allow-missing': {
-    does: 'leaves Allow out of a 405',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('allow')),
+    does: 'omits Allow from a 405',
+    mutate: changeHead(({ reply }) => reply.removeHeader('allow')),
     guards: ['http/order'],
     operation: 'getModule',
-    seenBy: ['tests', 'schemathesis'],
-    told: /a 405 names the methods|without required `Allow` header/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /a 405 names the methods|without required `Allow` header/,
   },
   'origins-all-allowed': {
-    does: 'lets pages of every origin read without CORS_ORIGINS',
-    mutate: sendingHead(({ reply }) => reply.header('access-control-allow-origin', '*')),
+    does: 'allows every origin although CORS_ORIGINS is not set',
+    mutate: changeHead(({ reply }) => reply.header('access-control-allow-origin', '*')),
     guards: ['http/cors'],
     operation: 'getModule',
-    seenBy: ['tests', 'schemathesis'],
-    told: /without CORS_ORIGINS|access-control-allow-origin/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /without CORS_ORIGINS|access-control-allow-origin/,
   },
 
   // Conditional reads
   'etag-missing': {
-    does: 'gives no ETag',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('etag')),
+    does: 'sends no ETag',
+    mutate: changeHead(({ reply }) => reply.removeHeader('etag')),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /etag/i,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /etag/i,
   },
   'etag-weak': {
-    does: 'gives weak ETags',
-    mutate: sendingHead(({ reply }) => {
+    does: 'sends weak ETags',
+    mutate: changeHead(({ reply }) => {
       if (reply.hasHeader('etag')) reply.header('etag', `W/${reply.getHeader('etag')}`)
     }),
     guards: ['http/conditional'],
     operation: 'getModule',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /etag|strong entity tag|"W\//,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /etag|strong entity tag|"W\//,
   },
-  'etag-of-the-path': {
-    does: 'gives the same ETag after a change',
-    mutate: sendingHead(({ request, reply }) => {
+  'etag-from-path': {
+    does: 'sends the same ETag after a change',
+    mutate: changeHead(({ request, reply }) => {
       if (reply.hasHeader('etag')) reply.header('etag', `"${Buffer.from(request.url).toString('base64url')}"`)
     }),
     guards: ['http/conditional'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /another entity tag/,
+    detectedBy: ['tests'],
+    evidence: /another entity tag/,
   },
   'not-modified-never': {
     does: 'ignores If-None-Match',
     mutate: dropHeader('if-none-match'),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests', 'schemathesis'],
-    told: /304|parameter `If-None-Match`/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /304|parameter `If-None-Match`/,
   },
   'not-modified-always': {
-    does: 'takes every If-None-Match for a match',
-    mutate: receiving(({ raw: { headers } }) => {
+    does: 'treats every If-None-Match as a match',
+    mutate: changeRequest(({ raw: { headers } }) => {
       if (headers['if-none-match']) headers['if-none-match'] = '*'
     }),
     guards: ['http/conditional'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /a 200 for another tag/,
+    detectedBy: ['tests'],
+    evidence: /a 200 for another tag/,
   },
 
   // Keys
   'auth-ignored': {
     does: 'checks no key',
-    mutate: checkingKeys(async () => {}),
+    mutate: wrapKeyCheck(async () => {}),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests', 'prism', 'schemathesis'],
-    told: /401|without a key/,
+    detectedBy: ['tests', 'prism', 'schemathesis'],
+    evidence: /401|without a key/,
   },
   'scope-ignored': {
-    does: 'does not look at the scopes of a key',
-    mutate: checkingKeys(insteadOf('insufficient_scope', () => {})),
+    does: 'ignores the scopes of a key',
+    mutate: wrapKeyCheck(onError('insufficient_scope', () => {})),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests', 'schemathesis'],
-    told: /403/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /403/,
   },
   'rate-ignored': {
-    does: 'counts requests and lets all pass',
-    mutate: checkingKeys(insteadOf('rate_limited', () => {})),
+    does: 'counts requests but enforces no rate limit',
+    mutate: wrapKeyCheck(onError('rate_limited', () => {})),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /429/,
+    detectedBy: ['tests'],
+    evidence: /429/,
   },
   'key-of-any-project': {
-    does: "takes every project's key for every project",
-    mutate: checkingKeys(async (own, { request }, db) => {
+    does: "accepts every project's key for every project",
+    mutate: wrapKeyCheck(async (own, { request }, db) => {
       const { params } = request
       const key = parseKey(String(request.headers['x-api-key']))
       const owner = key && (await findKeyById(db, key.key_id))
@@ -416,28 +419,28 @@ export const MUTANTS: Record<string, Mutant> = {
     }),
     guards: ['http/keys'],
     operation: 'getModule',
-    seenBy: ['tests', 'schemathesis'],
-    told: /one of another project|FLOWTRAIL_OTHER_KEY/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /one of another project|FLOWTRAIL_OTHER_KEY/,
   },
-  'key-remembered': {
-    does: 'asks the database once for each key',
+  'key-cached-forever': {
+    does: 'queries the database only once for each key',
     mutate: (app, db) => {
       const known = new Set<string>()
-      checkingKeys(async (own, { request }) => {
-        const asked = JSON.stringify([request.params, request.headers['x-api-key']])
-        if (!known.has(asked)) await own()
-        known.add(asked)
+      wrapKeyCheck(async (own, { request }) => {
+        const credentials = JSON.stringify([request.params, request.headers['x-api-key']])
+        if (!known.has(credentials)) await own()
+        known.add(credentials)
       })(app, db)
     },
     guards: ['http/keys'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /revoking and expiring take effect within a second/,
+    detectedBy: ['tests'],
+    evidence: /revoking and expiring take effect within a second/,
   },
-  'unknown-project-told': {
-    does: 'tells a project that does not exist from a wrong key',
-    mutate: checkingKeys(
-      insteadOf('unauthorized', async ({ request }, _, db) => {
+  'unknown-project-exposed': {
+    does: 'distinguishes a project that does not exist from a wrong key',
+    mutate: wrapKeyCheck(
+      onError('unauthorized', async ({ request }, _, db) => {
         const { projectId } = request.params as { projectId: string }
         if (await projectExists(db, projectId)) throw unauthorized()
         throw new ApiError('unauthorized', 'There is no such project.', unauthorized().options)
@@ -445,90 +448,90 @@ export const MUTANTS: Record<string, Mutant> = {
     ),
     guards: ['http/keys'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /a project that does not exist/,
+    detectedBy: ['tests'],
+    evidence: /a project that does not exist/,
   },
 
-  // What is let in
+  // Request validation
   'body-unchecked': {
-    does: 'records bodies without holding them against the schema',
+    does: 'records bodies without validating them',
     mutate: (app) => app.addHook('onRoute', ({ schema }) => void delete schema?.body),
     guards: ['http/body'],
     operation: 'recordCustomEvent',
-    seenBy: ['document', 'tests', 'prism', 'schemathesis'],
-    told: /refuses the unknown field|"module_id":1|module_?Id must be|Server error/i,
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /refuses the unknown field|"module_id":1|module_?Id must be|Server error/i,
   },
   'body-coerced': {
-    does: 'takes numbers for strings in a body',
-    mutate: receiving((request) => {
+    does: 'converts numbers in a body to strings',
+    mutate: changeRequest((request) => {
       const body = bodyOf(request)
       for (const [name, value] of Object.entries(body)) if (typeof value === 'number') body[name] = String(value)
     }, 'preValidation'),
     guards: ['http/body'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests', 'schemathesis'],
-    told: /"module_id":1|Incorrect type/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /"module_id":1|Incorrect type/,
   },
   'body-field-ignored': {
-    does: 'drops fields of a body that it does not know',
-    mutate: receiving((request) => {
+    does: 'drops unknown fields of a body',
+    mutate: changeRequest((request) => {
       const body = bodyOf(request)
       const { properties = {} } = operations.recordCustomEvent?.requestBody?.content['application/json']?.schema ?? {}
       for (const name of Object.keys(body)) if (!Object.hasOwn(properties, name)) delete body[name]
     }, 'preValidation'),
     guards: ['http/body'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /unknown field/,
+    detectedBy: ['tests'],
+    evidence: /unknown field/,
   },
   'media-type-ignored': {
-    does: 'reads every body as JSON',
-    mutate: receiving(({ raw: { headers } }) => {
+    does: 'parses every body as JSON, whatever its media type',
+    mutate: changeRequest(({ raw: { headers } }) => {
       if (headers['content-type'] !== undefined) headers['content-type'] = 'application/json'
     }),
     guards: ['contract/matrix'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests', 'schemathesis'],
-    told: /415|text\/plain/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /415|text\/plain/,
   },
   'future-accepted': {
-    does: 'records events of next year as of now',
-    mutate: receiving((request) => {
+    does: 'records events from the future as of now',
+    mutate: changeRequest((request) => {
       const body = bodyOf(request)
       if (Date.parse(String(body.timestamp)) > Date.now()) body.timestamp = new Date().toISOString()
     }, 'preValidation'),
     guards: ['http/body'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /only shows after the schema|24 hours/,
+    detectedBy: ['tests'],
+    evidence: /only shows after the schema|24 hours/,
   },
   'parameter-ignored': {
-    does: 'ignores query parameters that it does not know',
-    mutate: receiving((request) => {
+    does: 'ignores unknown query parameters',
+    mutate: changeRequest((request) => {
       const operation = operations[operationOf(request.routeOptions) ?? '']
       const known = operation?.parameters.map(({ name }) => name)
       for (const name of Object.keys(queryOf(request))) if (!known?.includes(name)) delete queryOf(request)[name]
     }),
     guards: ['contract/matrix'],
     operation: 'getModule',
-    seenBy: ['tests'],
-    told: /400/,
+    detectedBy: ['tests'],
+    evidence: /400/,
   },
   'limit-clamped': {
-    does: 'takes a limit over 1000 for 1000',
-    mutate: receiving((request) => {
+    does: 'clamps a limit over 1000 to 1000',
+    mutate: changeRequest((request) => {
       const { limit } = queryOf(request)
       if (Number(limit?.[0]) > 1000) queryOf(request).limit = ['1000']
     }),
     guards: ['http/query'],
     operation: 'listEntryPageViews',
-    seenBy: ['tests', 'prism', 'schemathesis'],
-    told: /limit=1001|greater than maximum/,
+    detectedBy: ['tests', 'prism', 'schemathesis'],
+    evidence: /limit=1001|greater than maximum/,
   },
   'cursor-of-any-list': {
-    does: 'begins anew on a cursor that is not its own',
-    mutate: handling(
-      insteadOf('invalid_request', ({ request }, own) => {
+    does: 'returns the first page for a cursor of another list',
+    mutate: wrapHandler(
+      onError('invalid_request', ({ request }, own) => {
         if (!('cursor' in queryOf(request))) throw internalError()
         delete queryOf(request).cursor
         return own()
@@ -536,21 +539,21 @@ export const MUTANTS: Record<string, Mutant> = {
     ),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /refuses a cursor of/,
+    detectedBy: ['tests'],
+    evidence: /refuses a cursor of/,
   },
 
   // Lists
   'link-missing': {
-    does: 'gives no Link and no Next-Cursor',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('link').removeHeader('next-cursor')),
+    does: 'sends neither Link nor Next-Cursor',
+    mutate: changeHead(({ reply }) => reply.removeHeader('link').removeHeader('next-cursor')),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /once in pages/,
+    detectedBy: ['tests'],
+    evidence: /once in pages/,
   },
   'link-on-last-page': {
-    does: 'gives a Link to an empty page after an exactly full last one',
+    does: 'links to an empty page after a last page that is exactly full',
     mutate: (app) => {
       const END = 'END'
       app.addHook('onSend', async (request, reply, payload) => {
@@ -569,11 +572,11 @@ export const MUTANTS: Record<string, Mutant> = {
     },
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /once in pages/,
+    detectedBy: ['tests'],
+    evidence: /once in pages/,
   },
   'row-repeated': {
-    does: 'begins a page with the last row of the page before',
+    does: 'repeats the last row of a page on the next',
     mutate: (app) => {
       const lastRows = new Map<unknown, unknown>()
       app.addHook('onSend', async (request, reply, payload) => {
@@ -586,76 +589,76 @@ export const MUTANTS: Record<string, Mutant> = {
     },
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /once in pages/,
+    detectedBy: ['tests'],
+    evidence: /once in pages/,
   },
   'row-skipped': {
-    does: 'leaves out the first row of each page but the first',
-    mutate: sendingBody(({ request }, body) =>
+    does: 'omits the first row of every page except the first',
+    mutate: mapBody(({ request }, body) =>
       Array.isArray(body) && 'cursor' in queryOf(request) ? body.slice(1) : body,
     ),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /once in pages/,
+    detectedBy: ['tests'],
+    evidence: /once in pages/,
   },
   'page-too-long': {
-    does: 'gives one row more than limit',
-    mutate: receiving((request) => {
+    does: 'returns one row more than limit',
+    mutate: changeRequest((request) => {
       const { limit } = queryOf(request)
       if (limit) queryOf(request).limit = [String(Number(limit[0]) + 1)]
     }),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests', 'schemathesis'],
-    told: /once in pages|parameter `limit`/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /once in pages|parameter `limit`/,
   },
   'direction-ignored': {
-    does: 'sorts descending whatever is asked',
-    mutate: receiving((request) => void delete queryOf(request).direction),
+    does: 'ignores direction and sorts descending',
+    mutate: changeRequest((request) => void delete queryOf(request).direction),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests', 'schemathesis'],
-    told: /once in pages|parameter `direction`/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /once in pages|parameter `direction`/,
   },
   'direction-default-changed': {
     does: 'sorts ascending by default',
-    mutate: receiving((request) => {
+    mutate: changeRequest((request) => {
       if (request.url.includes('versions?') || request.url.endsWith('versions')) queryOf(request).direction ??= ['ASC']
     }),
     guards: ['http/paging'],
     operation: 'listModuleVersions',
-    seenBy: ['tests'],
-    told: /by default/,
+    detectedBy: ['tests'],
+    evidence: /by default/,
   },
   'window-end-included': {
-    does: 'gives what was updated at updated_before too',
-    mutate: receiving((request) => {
+    does: 'includes what was updated exactly at updated_before',
+    mutate: changeRequest((request) => {
       const { updated_before } = queryOf(request)
       if (updated_before) updated_before[0] = updated_before[0]?.replace('.000Z', '.001Z') ?? ''
     }),
     guards: ['http/paging'],
     operation: 'listEntryPageViews',
-    seenBy: ['tests'],
-    told: /does not hold its end/,
+    detectedBy: ['tests'],
+    evidence: /does not hold its end/,
   },
   'foreign-rows': {
     does: 'lists the modules of all projects',
-    mutate: handling(async (own, { request }, db) => {
-      const answer = await own()
-      if (operationOf(request.routeOptions) !== 'listModules') return answer
+    mutate: wrapHandler(async (own, { request }, db) => {
+      const result = await own()
+      if (operationOf(request.routeOptions) !== 'listModules') return result
       const projects = await selectProjects(db)
       return (await Promise.all(projects.map(({ project_id }) => selectModules(db, project_id)))).flat()
     }),
     guards: ['http/keys'],
     operation: 'listModules',
-    seenBy: ['tests', 'schemathesis'],
-    told: /another project, with a key of its own, > has no rows|project_id is 'other'/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /another project, with a key of its own, > has no rows|project_id is 'other'/,
   },
   'foreign-entry': {
     does: "reads every project's entries with any project's key",
-    mutate: handling(
-      insteadOf('entry_not_found', async ({ request }, own, db) => {
+    mutate: wrapHandler(
+      onError('entry_not_found', async ({ request }, own, db) => {
         const { entryId } = request.params as { entryId: string }
         for (const { project_id } of await selectProjects(db)) {
           if (await findEntry(db, project_id, entryId)) request.params = { projectId: project_id, entryId }
@@ -665,14 +668,14 @@ export const MUTANTS: Record<string, Mutant> = {
     ),
     guards: ['http/keys'],
     operation: 'getEntry',
-    seenBy: ['tests'],
-    told: /another project, with a key of its own, > has no entries/,
+    detectedBy: ['tests'],
+    evidence: /another project, with a key of its own, > has no entries/,
   },
 
   // Recording
   'event-lost': {
-    does: 'answers 200 and stores nothing',
-    mutate: sendingBody(async ({ request, reply }, body, db) => {
+    does: 'responds with 200 but stores nothing',
+    mutate: mapBody(async ({ request, reply }, body, db) => {
       const isKept = 'idempotency-key' in request.headers
       if (operationOf(request.routeOptions) === 'recordCustomEvent' && reply.statusCode === 200 && !isKept) {
         const { project_id, entry_id, timestamp, custom_event_name } = body as Row
@@ -685,42 +688,42 @@ export const MUTANTS: Record<string, Mutant> = {
     }),
     guards: ['recording/identify'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests', 'schemathesis'],
-    told: /length|does not show the event/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /length|does not show the event/,
   },
   'replay-unmarked': {
-    does: 'leaves Idempotent-Replayed out',
-    mutate: sendingHead(({ reply }) => reply.removeHeader('idempotent-replayed')),
+    does: 'omits Idempotent-Replayed',
+    mutate: changeHead(({ reply }) => reply.removeHeader('idempotent-replayed')),
     guards: ['recording/idempotency'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /the same event again/,
+    detectedBy: ['tests'],
+    evidence: /the same event again/,
   },
   'replay-recorded': {
     does: 'records an event again with the same Idempotency-Key',
     mutate: dropHeader('idempotency-key'),
     guards: ['recording/idempotency'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests', 'schemathesis'],
-    told: /recorded once|parameter `Idempotency-Key`/,
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /recorded once|parameter `Idempotency-Key`/,
   },
   'key-reuse-accepted': {
     does: 'records another event under a used Idempotency-Key',
-    mutate: handling(
-      insteadOf('idempotency_key_reused', ({ request }, own) => {
+    mutate: wrapHandler(
+      onError('idempotency_key_reused', ({ request }, own) => {
         request.headers = { 'Idempotency-Key': undefined }
         return own()
       }),
     ),
     guards: ['contract/matrix'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /422/,
+    detectedBy: ['tests'],
+    evidence: /422/,
   },
   'conflict-accepted': {
-    does: 'takes the first of two contacts instead of a 409',
-    mutate: handling(
-      insteadOf('identifier_conflict', ({ request }, own) => {
+    does: 'uses the first of two contacts instead of responding with 409',
+    mutate: wrapHandler(
+      onError('identifier_conflict', ({ request }, own) => {
         const { identifiers } = request.body as { identifiers: unknown[] }
         identifiers.length = 1
         return own()
@@ -728,12 +731,12 @@ export const MUTANTS: Record<string, Mutant> = {
     ),
     guards: ['contract/matrix'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /409/,
+    detectedBy: ['tests'],
+    evidence: /409/,
   },
   'identifier-case-folded': {
-    does: 'takes identifiers that differ in case for the same',
-    mutate: receiving((request) => {
+    does: 'treats identifiers that differ only in case as equal',
+    mutate: changeRequest((request) => {
       const { identifiers } = bodyOf(request)
       for (const identifier of Array.isArray(identifiers) ? identifiers : []) {
         if (typeof identifier?.value === 'string') identifier.value = identifier.value.toLowerCase()
@@ -741,8 +744,8 @@ export const MUTANTS: Record<string, Mutant> = {
     }, 'preValidation'),
     guards: ['recording/identify'],
     operation: 'recordCustomEvent',
-    seenBy: ['tests'],
-    told: /case/,
+    detectedBy: ['tests'],
+    evidence: /case/,
   },
 }
 
@@ -750,6 +753,6 @@ export const MUTANTS: Record<string, Mutant> = {
 export function mutationOf(name: string | undefined): Mutation | undefined {
   if (!name) return undefined
   const mutant = MUTANTS[name]
-  if (!mutant) throw new Error(`there is no mutant ${name}; there are ${Object.keys(MUTANTS).join(', ')}`)
+  if (!mutant) throw new Error(`unknown mutant ${name}; known are ${Object.keys(MUTANTS).join(', ')}`)
   return mutant.mutate
 }

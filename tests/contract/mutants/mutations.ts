@@ -10,25 +10,25 @@ import type { Database } from '../../../src/database/pool.ts'
 import { ApiError, type ErrorCode } from '../../../src/domain/errors.ts'
 import type { OperationId } from '../../../src/http/operations.ts'
 
-/** Makes a right server wrong in one way, from outside: by hooks that are added before it makes its routes. */
+/** Breaks a server in one way, from outside: through hooks that are added before the server registers its routes. */
 export type Mutation = (app: FastifyInstance, db: Database) => void
 
 export type Row = Record<string, unknown>
 type Exchange = { request: FastifyRequest; reply: FastifyReply }
 
-/** Changes each record of an operation's successes on the wire, past the serializer, which hides faults. */
-export const answering = (operationId: OperationId, change: (row: Row) => unknown): Mutation =>
-  sendingBody(({ request, reply }, body) => {
+/** Changes each record in the successful responses of an operation, after the serializer, which hides defects. */
+export const mapRecords = (operationId: OperationId, change: (row: Row) => unknown): Mutation =>
+  mapBody(({ request, reply }, body) => {
     if (operationOf(request.routeOptions) !== operationId || reply.statusCode !== 200) return body
     return Array.isArray(body) ? body.map(change) : change(body as Row)
   })
 
-/** Changes the envelope of refusals. */
-export const refusing = (change: (envelope: Row, exchange: Exchange) => unknown): Mutation =>
-  sendingBody((exchange, body) => (exchange.reply.statusCode < 400 ? body : change(body as Row, exchange)))
+/** Changes the envelope of error responses. */
+export const mapErrors = (change: (envelope: Row, exchange: Exchange) => unknown): Mutation =>
+  mapBody((exchange, body) => (exchange.reply.statusCode < 400 ? body : change(body as Row, exchange)))
 
-/** Changes the body of every answer that has one. */
-export const sendingBody =
+/** Changes the body of every response that has one. */
+export const mapBody =
   (change: (exchange: Exchange, body: unknown, db: Database) => unknown): Mutation =>
   (app, db) =>
     app.addHook('onSend', async (request, reply, payload) => {
@@ -39,15 +39,15 @@ export const sendingBody =
       return isBytes ? Buffer.from(changed) : changed
     })
 
-/** Changes the head of every answer of a route after all that is right has been said in it. */
-export const sendingHead = (change: (exchange: Exchange) => void): Mutation =>
-  sendingLast((exchange, payload) => {
+/** Changes status and headers of every response of a route, after the server has set them. */
+export const changeHead = (change: (exchange: Exchange) => void): Mutation =>
+  mapPayload((exchange, payload) => {
     change(exchange)
     return payload
   })
 
-/** Changes every answer of a route just before it leaves. */
-export const sendingLast =
+/** Changes the payload of every response of a route just before it is sent. */
+export const mapPayload =
   (change: (exchange: Exchange, payload: unknown) => unknown): Mutation =>
   (app) =>
     app.addHook('onRoute', (route) => {
@@ -55,8 +55,8 @@ export const sendingLast =
       route.onSend = [...[route.onSend ?? []].flat(), last]
     })
 
-/** Changes what the server takes the request to be. @param at the body is there before validation only */
-export const receiving = (
+/** Changes the request before the server processes it. @param at the body exists only at `preValidation` */
+export const changeRequest = (
   change: (request: FastifyRequest) => void,
   at: 'onRequest' | 'preValidation' = 'onRequest',
 ): Mutation => {
@@ -64,11 +64,11 @@ export const receiving = (
   return (app) => (at === 'onRequest' ? app.addHook('onRequest', hook) : app.addHook('preValidation', hook))
 }
 
-/** Puts another check of keys in the place of the server's own, which it may call. */
-export const checkingKeys = (
+/** Replaces the server's API key check by another, which may call it. */
+export const wrapKeyCheck = (
   check: (own: () => Promise<unknown>, exchange: Exchange, db: Database) => Promise<unknown>,
 ): Mutation =>
-  changingOperations((route, db) => {
+  changeRoutes((route, db) => {
     const hooks = [route.onRequest ?? []].flat() as onRequestAsyncHookHandler[]
     const own = hooks.at(-1) as onRequestAsyncHookHandler
     route.onRequest = [
@@ -79,30 +79,30 @@ export const checkingKeys = (
     ]
   })
 
-/** Puts another handler in the place of each operation's own, which it may call. */
-export const handling = (
+/** Replaces the handler of each operation by another, which may call it. */
+export const wrapHandler = (
   handle: (own: () => Promise<unknown>, exchange: Exchange, db: Database) => Promise<unknown>,
 ): Mutation =>
-  changingOperations((route, db) => {
+  changeRoutes((route, db) => {
     const own = route.handler
     route.handler = async function (request, reply) {
       return handle(() => own.call(this, request, reply) as Promise<unknown>, { request, reply }, db)
     }
   })
 
-const changingOperations =
+const changeRoutes =
   (change: (route: RouteOptions, db: Database) => void): Mutation =>
   (app, db) =>
     app.addHook('onRoute', (route) => {
       if (operationOf(route) !== undefined) change(route, db)
     })
 
-/** The operationId of a route of the document. */
+/** The operationId of a route, if it is in the contract. */
 export const operationOf = ({ schema }: { schema?: object }): string | undefined =>
   schema && 'operationId' in schema ? String(schema.operationId) : undefined
 
-/** Does something else where the server refuses with this code. */
-export const insteadOf =
+/** Does something else where the server responds with this error code. */
+export const onError =
   (code: ErrorCode, act: (exchange: Exchange, own: () => Promise<unknown>, db: Database) => unknown) =>
   async (own: () => Promise<unknown>, exchange: Exchange, db: Database): Promise<unknown> => {
     try {

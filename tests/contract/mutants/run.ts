@@ -3,15 +3,15 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
 import { useServer } from '../../support/global-setup.ts'
-import { type Findings, KILLERS, type Killer, RIGHT } from './killers.ts'
+import { DETECTORS, type Detector, type Findings, UNMODIFIED } from './detectors.ts'
 import { MUTANTS, type Mutant, mutationOf } from './mutants.ts'
-import { askPrism } from './prism.ts'
-import { askSchemathesis } from './schemathesis.ts'
+import { checkWithPrism } from './prism.ts'
+import { checkWithSchemathesis } from './schemathesis.ts'
 import { runSuite } from './suite.ts'
 
 /**
- * `make mutants`: makes the service wrong in one way after the other, shows which of the checks see it, and fails when
- * one is seen by none, or no longer by one that its entry names. `ONLY=name,name` takes these alone and shows all.
+ * `make mutants`: breaks the service in one way after another, shows which checks detect each defect, and fails when none
+ * does, or no longer one that the mutant's entry names. `ONLY=name,name` tries only these and shows every finding.
  */
 const WIDTH_columns = 160
 
@@ -20,22 +20,22 @@ only?.forEach(mutationOf)
 const mutants = Object.entries(MUTANTS).filter(([name]) => only?.includes(name) ?? true)
 const names = mutants.map(([name]) => name)
 
-const findings = await ask()
-const rows = mutants.map(([name, mutant]) => ({ name, mutant, kills: killsOf(mutant, findings.get(name)) }))
+const findings = await collectFindings()
+const rows = mutants.map(([name, mutant]) => ({ name, mutant, detections: detectionsOf(mutant, findings.get(name)) }))
 printTable()
-const complaints = [...ofTheRight(), ...rows.flatMap(ofMutant)]
-for (const complaint of complaints) console.log(complaint)
-process.exitCode = complaints.length > 0 ? 1 : 0
+const failures = [...falseAlarms(), ...rows.flatMap(failuresOf)]
+for (const failure of failures) console.log(failure)
+process.exitCode = failures.length > 0 ? 1 : 0
 
-async function ask(): Promise<Map<string, Findings>> {
+async function collectFindings(): Promise<Map<string, Findings>> {
   const exchanges = mkdtempSync(path.join(tmpdir(), 'flowtrail-mutants-'))
-  for (const name of [RIGHT, ...names]) mkdirSync(path.join(exchanges, name))
+  for (const name of [UNMODIFIED, ...names]) mkdirSync(path.join(exchanges, name))
   const server = await useServer()
   process.env.TEST_DATABASE_URL = server.url
   try {
     const all = await runSuite(names, exchanges)
-    const prism = await askPrism([RIGHT, ...names], exchanges)
-    const schemathesis = await askSchemathesis(names, server.url)
+    const prism = await checkWithPrism([UNMODIFIED, ...names], exchanges)
+    const schemathesis = await checkWithSchemathesis(names, server.url)
     for (const [name, found] of all)
       Object.assign(found, { prism: prism.get(name), schemathesis: schemathesis.get(name) })
     return all
@@ -45,57 +45,61 @@ async function ask(): Promise<Map<string, Findings>> {
   }
 }
 
-type Kills = Partial<Record<Killer, string>>
-type Row = { name: string; mutant: Mutant; kills: Kills }
+type Detections = Partial<Record<Detector, string>>
+type Row = { name: string; mutant: Mutant; detections: Detections }
 
-/** By each killer the finding that tells of this mutant; what else breaks on the way does not count. */
-function killsOf({ told }: Mutant, found: Findings = {}): Kills {
-  const kills = KILLERS.map((killer) => [killer, found[killer]?.find((finding) => told.test(finding))])
-  return Object.fromEntries(kills.filter(([, finding]) => finding !== undefined))
+/** For each detector the finding that is due to this mutant; side effects do not count. */
+function detectionsOf({ evidence }: Mutant, found: Findings = {}): Detections {
+  const detections = DETECTORS.map((detector) => [detector, found[detector]?.find((finding) => evidence.test(finding))])
+  return Object.fromEntries(detections.filter(([, finding]) => finding !== undefined))
 }
 
-/** What is wrong when the service is not: then nothing is said about mutants. */
-function ofTheRight(): string[] {
-  const found = Object.entries(findings.get(RIGHT) ?? {})
-  return found.flatMap(([killer, all]) =>
-    all.map((finding) => `The right service is refused by ${killer}: ${shown(finding)}`),
+/** Findings about the unmodified service; the checks then prove nothing about mutants. */
+function falseAlarms(): string[] {
+  const found = Object.entries(findings.get(UNMODIFIED) ?? {})
+  return found.flatMap(([detector, all]) =>
+    all.map((finding) => `${detector} reports a defect of the unmodified service: ${oneLine(finding)}`),
   )
 }
 
-function ofMutant({ name, mutant, kills }: Row): string[] {
-  if (Object.keys(kills).length === 0) {
+function failuresOf({ name, mutant, detections }: Row): string[] {
+  if (Object.keys(detections).length === 0) {
     return [
-      `${name} survives: nothing notices that the service ${mutant.does}. A test is missing; it fails with ${commandOf(name, mutant)}`,
+      `${name} survives: no check detects that the service ${mutant.does}. Add a test that fails with ${commandOf(name, mutant)}`,
     ]
   }
-  return mutant.seenBy.filter((killer) => !(killer in kills)).map((killer) => `${name} is no longer seen by ${killer}.`)
+  return mutant.detectedBy
+    .filter((detector) => !(detector in detections))
+    .map((detector) => `${name} is no longer detected by ${detector}.`)
 }
 
 function printTable(): void {
   const nameWidth = Math.max(...names.map((name) => name.length))
-  const line = (name: string, marks: readonly string[], how: string) => {
-    const columns = KILLERS.map((killer, i) => (marks[i] ?? '').padEnd(killer.length))
-    return [name.padEnd(nameWidth), ...columns, how].join('  ').slice(0, WIDTH_columns)
+  const line = (name: string, marks: readonly string[], finding: string) => {
+    const columns = DETECTORS.map((detector, i) => (marks[i] ?? '').padEnd(detector.length))
+    return [name.padEnd(nameWidth), ...columns, finding].join('  ').slice(0, WIDTH_columns)
   }
-  console.log(line('mutant', KILLERS, 'how the first of them tells it'))
-  for (const { name, mutant, kills } of rows) {
-    const marks = KILLERS.map((killer) => (killer in kills ? 'x' : '-'))
-    console.log(line(name, marks, Object.values(kills).map(shown)[0] ?? 'SURVIVES'))
+  console.log(line('mutant', DETECTORS, 'first finding'))
+  for (const { name, mutant, detections } of rows) {
+    const marks = DETECTORS.map((detector) => (detector in detections ? 'x' : '-'))
+    console.log(line(name, marks, Object.values(detections).map(oneLine)[0] ?? 'SURVIVES'))
     if (!only) continue
     console.log(`  The service ${mutant.does}. ${commandOf(name, mutant)}`)
-    for (const [killer, finding] of Object.entries(kills)) console.log(`  ${killer}: ${shown(finding)}`)
+    for (const [detector, finding] of Object.entries(detections)) console.log(`  ${detector}: ${oneLine(finding)}`)
   }
-  const killed = rows.filter(({ kills }) => Object.keys(kills).length > 0).length
-  const counts = KILLERS.map((killer) => `${killer} ${rows.filter(({ kills }) => killer in kills).length}`)
-  console.log(`\n${killed} of ${rows.length} mutants killed; seen by ${counts.join(', ')}`)
+  const detected = rows.filter(({ detections }) => Object.keys(detections).length > 0).length
+  const counts = DETECTORS.map(
+    (detector) => `${detector} ${rows.filter(({ detections }) => detector in detections).length}`,
+  )
+  console.log(`\n${detected} of ${rows.length} mutants detected; by ${counts.join(', ')}`)
 }
 
-/** What shows a mutant alone to the tests. */
+/** Runs the tests on one mutant. */
 function commandOf(name: string, { guards }: Mutant): string {
   const files = guards.map((guard) => `tests/${guard}.test.ts`)
   return `FLOWTRAIL_MUTANT=${name} npx vitest run --project unit ${files.join(' ')}`
 }
 
-function shown(finding: string): string {
+function oneLine(finding: string): string {
   return stripVTControlCharacters(finding).replace(/\s+/g, ' ').trim()
 }

@@ -9,18 +9,18 @@ import { createKey } from '../../../src/cli/keys.ts'
 import { connect, connectShared, createPool, type Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
-import { RIGHT } from './killers.ts'
+import { UNMODIFIED } from './detectors.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
 
 type Parts = Pick<AppParts, 'db' | 'writePool'>
 
 const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
 
-/** A quick look: what schemathesis tries of its own accord on each operation, until something is wrong. */
-const QUICK_LOOK = ['--phases=examples,coverage', '--max-examples=10', '--max-failures=1', '--no-color']
+/** A short run: the examples and boundary values of each operation, up to the first failure. */
+const SHORT_RUN = ['--phases=examples,coverage', '--max-examples=10', '--max-failures=1', '--no-color']
 
-/** Lets schemathesis have a quick look, over HTTP, at one operation of each mutant and at all of the right service. */
-export async function askSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
+/** Runs schemathesis briefly over HTTP against one operation of each mutant and all of the unmodified service. */
+export async function checkWithSchemathesis(mutants: string[], server: string): Promise<Map<string, string[]>> {
   const name = `flowtrail_mutants_${randomBytes(8).toString('hex')}`
   await onServer(server, `CREATE DATABASE ${name}`)
   const url = databaseUrl(server, name)
@@ -29,16 +29,16 @@ export async function askSchemathesis(mutants: string[], server: string): Promis
   const findings = new Map<string, string[]>()
   try {
     await migrate(db)
-    // Two projects with the same ids in them, so that what is foreign is seen.
+    // Two projects with the same ids, so that rows of the wrong project show.
     for (const projectId of ['demo', 'other']) await loadDemo(url, { projectId, entries: 20 })
     const keys = await createKeys(db)
-    const ask = async (service: string) => void findings.set(service, await look(service, parts, keys))
-    // Alone, as it installs schemathesis where that is not there yet.
-    await ask(RIGHT)
+    const check = async (service: string) => void findings.set(service, await runAgainst(service, parts, keys))
+    // First and alone, since it may have to install schemathesis.
+    await check(UNMODIFIED)
     const queue = mutants.values()
     await Promise.all(
       Array.from({ length: availableParallelism() }, async () => {
-        for (const mutant of queue) await ask(mutant)
+        for (const mutant of queue) await check(mutant)
       }),
     )
   } finally {
@@ -59,25 +59,25 @@ async function createKeys(db: Database): Promise<Record<string, string>> {
   }
 }
 
-async function look(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
+async function runAgainst(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
   const app = await buildApp({
     config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
     ...parts,
     logger: false,
-    extend: (app) => mutationOf(service === RIGHT ? undefined : service)?.(app, parts.db),
+    extend: (app) => mutationOf(service === UNMODIFIED ? undefined : service)?.(app, parts.db),
   })
   const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
   const operation = MUTANTS[service]?.operation
-  const options = [...QUICK_LOOK, ...(operation ? [`--include-operation-id=${operation}`] : [])]
+  const options = [...SHORT_RUN, ...(operation ? [`--include-operation-id=${operation}`] : [])]
   const { status, output } = await run(FUZZ, options, { ...keys, FLOWTRAIL_URL })
   await app.close()
   return status === 0 ? [] : findingsIn(output)
 }
 
-/** Each check that failed and what it says first; all there is when it says nothing of the kind. */
+/** Each failed check with the first part of its report, or the whole output when it lists none. */
 function findingsIn(output: string): string[] {
   const failed = [...output.matchAll(/^- ST\d+ (.+)\n(?:\n(( {4}.+\n)+))?/gm)]
-  return failed.length > 0 ? failed.map(([, check, saying]) => `${check}: ${saying ?? ''}`) : [output]
+  return failed.length > 0 ? failed.map(([, check, report]) => `${check}: ${report ?? ''}`) : [output]
 }
 
 function run(command: string, options: string[], env: Record<string, string>) {

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { startVitest, type TestModule } from 'vitest/node'
 import { BROKEN_DOCUMENT } from '../../support/contract.ts'
-import { type Findings, RIGHT } from './killers.ts'
+import { type Findings, UNMODIFIED } from './detectors.ts'
 import { MUTANTS } from './mutants.ts'
 
 const OPTIONS = {
@@ -14,10 +14,10 @@ const OPTIONS = {
 }
 
 /**
- * Runs the test files that guard against each mutant on it, and all of them on the right service.
+ * Runs the test files of each mutant against it, and all of them against the unmodified service.
  *
- * @param exchanges a directory in which each gets a directory of its exchanges
- * @returns by mutant what the document check and the tests find
+ * @param exchanges a directory with one for each service, which receives its recorded exchanges
+ * @returns by service, the findings of the document check and of the tests
  */
 export async function runSuite(mutants: string[], exchanges: string): Promise<Map<string, Findings>> {
   const guardsOf = (name: string) => MUTANTS[name]?.guards ?? mutants.flatMap((mutant) => MUTANTS[mutant]?.guards ?? [])
@@ -29,7 +29,7 @@ export async function runSuite(mutants: string[], exchanges: string): Promise<Ma
         ...OPTIONS,
         globalSetup: ['tests/support/global-setup.ts'],
         maxWorkers: availableParallelism() + 1,
-        projects: [RIGHT, ...mutants].map((name) => ({
+        projects: [UNMODIFIED, ...mutants].map((name) => ({
           extends: false,
           test: {
             ...OPTIONS,
@@ -37,7 +37,7 @@ export async function runSuite(mutants: string[], exchanges: string): Promise<Ma
             include: guardsOf(name).map((guard) => `tests/${guard}.test.ts`),
             env: {
               RECORD_EXCHANGES: path.join(exchanges, name),
-              FLOWTRAIL_MUTANT: name === RIGHT ? '' : name,
+              FLOWTRAIL_MUTANT: name === UNMODIFIED ? '' : name,
             },
           },
         })),

@@ -12,7 +12,7 @@ import { createTestApp, type TestApp } from '../../support/app.ts'
 import { operations } from '../../support/contract.ts'
 import { exampleCall, operationIds, type Variation } from '../../support/example-call.ts'
 import { freePort } from '../../support/service.ts'
-import { documentedCases } from './plants.ts'
+import { documentedCases } from './fault-injection.ts'
 import { DOCUMENT, type Prism, startPrism } from './prism.ts'
 import type { Exchange } from './recorder.ts'
 
@@ -68,15 +68,15 @@ const event = exampleCall('recordCustomEvent').body as { identifiers: object[] }
 
 describe('the mock', () => {
   test.each(documentedCases())('answers $name', async ({ name, exchange }) => {
-    const { operationId, status, answer, answerHeaders } = exchange
-    const example = answer === '' ? '' : `, example=${name.split(' ').at(-1)}`
+    const { operationId, status, responseBody, responseHeaders } = exchange
+    const example = responseBody === '' ? '' : `, example=${name.split(' ').at(-1)}`
     const headers = { prefer: `code=${status}${example}` }
     const response = await ask(mock.address, operationId as OperationId, { headers })
     expect(response.status).toBe(status)
     expect(Object.fromEntries(response.headers)).toMatchObject(
-      Object.fromEntries(Object.entries(answerHeaders).map(([header, value]) => [header.toLowerCase(), value])),
+      Object.fromEntries(Object.entries(responseHeaders).map(([header, value]) => [header.toLowerCase(), value])),
     )
-    expect(await response.text()).toBe(answer)
+    expect(await response.text()).toBe(responseBody)
   })
 
   test.each(operationIds)('answers %s with success when nothing is preferred', async (operationId) => {
@@ -197,44 +197,46 @@ describe('check-recordings.mjs', () => {
   const FORMATS: Record<string, (exchanges: Exchange[]) => object> = {
     HAR: (exchanges) => ({
       log: {
-        entries: exchanges.map(({ method, url, headers, body, status, answerHeaders, answer }) => ({
+        entries: exchanges.map(({ method, url, headers, body, status, responseHeaders, responseBody }) => ({
           request: { method, url: URL + url, headers: pairs(headers), ...(body && { postData: { text: body } }) },
           response: {
             status,
-            headers: pairs(answerHeaders),
-            content: { encoding: 'base64', text: Buffer.from(answer).toString('base64') },
+            headers: pairs(responseHeaders),
+            content: { encoding: 'base64', text: Buffer.from(responseBody).toString('base64') },
           },
         })),
       },
     }),
     VCR: (exchanges) => ({
-      http_interactions: exchanges.map(({ method, url, headers, body = '', status, answerHeaders, answer }) => ({
-        request: {
-          method: method.toLowerCase(),
-          uri: URL + url,
-          body: { encoding: 'UTF-8', string: body },
-          headers: lists(headers),
-        },
-        response: {
-          status: { code: status, message: '' },
-          headers: lists(answerHeaders),
-          body: { encoding: 'UTF-8', string: answer },
-        },
-      })),
+      http_interactions: exchanges.map(
+        ({ method, url, headers, body = '', status, responseHeaders, responseBody }) => ({
+          request: {
+            method: method.toLowerCase(),
+            uri: URL + url,
+            body: { encoding: 'UTF-8', string: body },
+            headers: lists(headers),
+          },
+          response: {
+            status: { code: status, message: '' },
+            headers: lists(responseHeaders),
+            body: { encoding: 'UTF-8', string: responseBody },
+          },
+        }),
+      ),
     }),
     vcrpy: (exchanges) => ({
-      interactions: exchanges.map(({ method, url, headers, body = null, status, answerHeaders, answer }) => ({
+      interactions: exchanges.map(({ method, url, headers, body = null, status, responseHeaders, responseBody }) => ({
         request: { method, uri: URL + url, body, headers: lists(headers) },
         response: {
           status: { code: status, message: '' },
-          headers: lists(answerHeaders),
-          body: { string: answer },
+          headers: lists(responseHeaders),
+          body: { string: responseBody },
         },
       })),
       version: 1,
     }),
   }
-  const OTHER = { ...first, url: '/health', answer: 'fine' }
+  const OTHER = { ...first, url: '/health', responseBody: 'fine' }
 
   async function check(text: string): Promise<Outcome> {
     await rm(path.join(folder, 'recordings'), { recursive: true, force: true })
@@ -249,7 +251,7 @@ describe('check-recordings.mjs', () => {
   })
 
   test.each<[string, Partial<Exchange>, string]>([
-    ['an answer that lacks a field', { answer: '[{"module_id":"m"}]' }, "must have required property 'title'"],
+    ['an answer that lacks a field', { responseBody: '[{"module_id":"m"}]' }, "must have required property 'title'"],
     ['an undocumented status', { status: 418 }, 'Unable to match the returned status code'],
     [
       'a request that should have been refused',

@@ -6,7 +6,7 @@ import { freePort } from '../../support/service.ts'
 
 const PRISM = path.join(import.meta.dirname, 'node_modules/@stoplight/prism-cli/dist/index.js')
 
-/** The document as Prism reads it. */
+/** The contract, as a file for Prism. */
 export const DOCUMENT = path.join(import.meta.dirname, '../../../openapi/openapi.yaml')
 
 /** A running Prism. */
@@ -17,13 +17,13 @@ export interface Prism {
 }
 
 /**
- * Runs `prism` as its own process on a free port, and waits until it takes connections.
+ * Starts `prism` as a process on a free port and waits until it accepts connections.
  *
- * @param args `mock` or `proxy` with what these take
+ * @param args `mock` or `proxy` with their arguments
  */
 export async function startPrism(...args: string[]): Promise<Prism> {
   const port = await freePort()
-  // Prism takes multiprocess for granted under NODE_ENV=production, and 5.16 falls over it.
+  // Under NODE_ENV=production Prism defaults to several processes, which crashes 5.16.
   const options = [`--port=${port}`, '--verboseLevel=silent', '--multiprocess=false']
   const child = spawn(process.execPath, [PRISM, ...args, ...options], { stdio: ['ignore', 'ignore', 'inherit'] })
   const kill = () => void child.kill()
@@ -32,7 +32,7 @@ export async function startPrism(...args: string[]): Promise<Prism> {
   await Promise.race([
     untilListening(port),
     exit.then(([status]) => {
-      throw new Error(`prism ended with ${status}`)
+      throw new Error(`prism exited with ${status}`)
     }),
   ])
   return {

@@ -3,21 +3,21 @@ import type { OutgoingHttpHeaders } from 'node:http'
 import path from 'node:path'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 
-/** A request that the service got and what it answered. */
+/** A request to the service and its response. */
 export interface Exchange {
-  /** None where the service found no operation of the document: a 404 of the path, a 405, a preflight. */
+  /** Absent when no operation of the document matched: an unknown path, a 405, a preflight. */
   operationId: string | undefined
   method: string
   /** Without BASE_PATH. */
   url: string
   headers: OutgoingHttpHeaders
-  /** JSON text. None, too, when the service refused the request before it read the body, or could not read it. */
+  /** JSON text. Absent when there was none, or when the service rejected the request without parsing it. */
   body: string | undefined
-  /** There was a body that is not here. */
+  /** There was a body that the recorder does not have. */
   unread: boolean
   status: number
-  answerHeaders: OutgoingHttpHeaders
-  answer: string
+  responseHeaders: OutgoingHttpHeaders
+  responseBody: string
 }
 
 /** Appends every exchange of the API that the app has to a file of this process in the directory RECORD_EXCHANGES, if set. */
@@ -27,7 +27,7 @@ export function recordExchanges(app: FastifyInstance): void {
   mkdirSync(RECORD_EXCHANGES, { recursive: true })
   const file = path.join(RECORD_EXCHANGES, `${process.pid}.ndjson`)
   const bodies = new WeakMap<FastifyRequest, string | undefined>()
-  const answers = new WeakMap<FastifyRequest, string>()
+  const responseBodies = new WeakMap<FastifyRequest, string>()
   let basePath = ''
 
   app.addHook('onRoute', ({ url }) => {
@@ -37,18 +37,18 @@ export function recordExchanges(app: FastifyInstance): void {
     if (request.body !== undefined) bodies.set(request, toJson(request.body))
   })
   app.addHook('onSend', async (request, _, payload) => {
-    // Outside of BASE_PATH, and on the pages for people and probes, there is nothing of the API.
+    // Documentation, probes and what is outside of BASE_PATH are not part of the API.
     const isOfApi = request.is404 || request.routeOptions.url?.includes('/projects/')
-    if (isOfApi && request.originalUrl.startsWith(basePath)) answers.set(request, String(payload ?? ''))
+    if (isOfApi && request.originalUrl.startsWith(basePath)) responseBodies.set(request, String(payload ?? ''))
     return payload
   })
   app.addHook('onResponse', async (request, reply) => {
-    const answer = answers.get(request)
-    if (answer === undefined) return
+    const responseBody = responseBodies.get(request)
+    if (responseBody === undefined) return
     const { method, originalUrl, params, routeOptions } = request
     const { headers } = request.raw
     const { operationId } = (routeOptions.schema ?? {}) as { operationId?: string }
-    // The router finds an operation for a path with an empty segment too, which is no path of the document.
+    // The router also matches paths with an empty segment, which the document does not have.
     const isOperation = operationId !== undefined && Object.keys(params ?? {}).length > 0
     const body = bodies.get(request)
     const exchange: Exchange = {
@@ -59,15 +59,15 @@ export function recordExchanges(app: FastifyInstance): void {
       body,
       unread: body === undefined && (headers['transfer-encoding'] ?? headers['content-length'] ?? '0') !== '0',
       status: reply.statusCode,
-      answerHeaders: reply.getHeaders() as OutgoingHttpHeaders,
-      // The hook of the route takes the body from a 304 after it was looked at here.
-      answer: reply.statusCode === 304 ? '' : answer,
+      responseHeaders: reply.getHeaders() as OutgoingHttpHeaders,
+      // The hook of the route removes the body of a 304 after this one has seen it.
+      responseBody: reply.statusCode === 304 ? '' : responseBody,
     }
     appendFileSync(file, `${JSON.stringify(exchange)}\n`)
   })
 }
 
-/** None for what is nested too deep to be written back. */
+/** `undefined` for what is nested too deeply to be serialized. */
 function toJson(value: unknown): string | undefined {
   try {
     return JSON.stringify(value)

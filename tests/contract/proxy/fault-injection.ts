@@ -2,10 +2,10 @@ import type { OutgoingHttpHeaders } from 'node:http'
 import type { OperationId } from '../../../src/http/operations.ts'
 import { operations } from '../../support/contract.ts'
 import { exampleCall, operationIds, type Variation } from '../../support/example-call.ts'
-import { answerFindings, type Case, findingsOf } from './judgement.ts'
 import type { Exchange } from './recorder.ts'
+import { type Case, findingsOf, responseFindings } from './verdict.ts'
 
-/** The parts of the document that faults are planted by. */
+/** The parts of the document from which faults are derived. */
 interface Schema {
   type?: string
   format?: string
@@ -26,10 +26,10 @@ interface Parameter {
   schema: Schema
 }
 
-/** A fault, and what it makes of something. */
-type Fault<Thing = unknown> = [name: string, thing: Thing]
+/** The name of a fault, and the value with that fault. */
+type Fault<Value = unknown> = [name: string, value: Value]
 
-/** What the document itself shows of each operation and status: the example request with each example answer. */
+/** The examples of the document, by operation and status: the example request with each example response. */
 export function documentedCases(): Case[] {
   return operationIds.flatMap((operationId) =>
     Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, response]) => {
@@ -37,78 +37,86 @@ export function documentedCases(): Case[] {
       const examples = Object.entries(response.content?.['application/json']?.examples ?? { 'no body': undefined })
       return examples.map(([name, example]) => ({
         name: `${operationId} ${status} ${name}`,
-        // The example request is a good one, which no refusal goes with.
-        judge: status === '200' ? findingsOf : answerFindings,
+        // The example request is valid, so only a success agrees with it.
+        check: status === '200' ? findingsOf : responseFindings,
         exchange: {
           operationId,
           method,
           url,
-          // Prism looks at whether there is a key, not at which.
+          // Prism requires a key, but accepts any.
           headers: { 'x-api-key': 'any', ...(body !== undefined && { 'content-type': 'application/json' }) },
           body: JSON.stringify(body),
           unread: false,
           status: Number(status),
-          answerHeaders: {
+          responseHeaders: {
             ...(example && { 'content-type': 'application/json' }),
-            ...headersShown((response.headers ?? {}) as Record<string, Header>),
+            ...exampleHeaders((response.headers ?? {}) as Record<string, Header>),
           },
-          answer: example ? JSON.stringify(example.value) : '',
+          responseBody: example ? JSON.stringify(example.value) : '',
         },
       }))
     }),
   )
 }
 
-const headersShown = (headers: Record<string, Header>): OutgoingHttpHeaders =>
+const exampleHeaders = (headers: Record<string, Header>): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).map(([name, { example }]) => [name, String(example)]))
 
-/** What the document shows, each time with one fault in it that must be found. */
-export function plantedFaults(): Case[] {
-  return documentedCases().flatMap(({ name, exchange, judge }) => {
-    const faults = [...wrongAnswers(exchange), ...(exchange.status === 200 ? wrongDecisions(exchange) : [])]
-    return faults.map(([fault, change]) => ({ name: `${name}: ${fault}`, exchange: { ...exchange, ...change }, judge }))
+/** The examples of the document, each with one fault that must be found. */
+export function injectedFaults(): Case[] {
+  return documentedCases().flatMap(({ name, exchange, check }) => {
+    const faults = [...wrongResponses(exchange), ...(exchange.status === 200 ? wrongDecisions(exchange) : [])]
+    return faults.map(([fault, change]) => ({ name: `${name}: ${fault}`, exchange: { ...exchange, ...change }, check }))
   })
 }
 
-function wrongAnswers({ operationId = '', status, answer, answerHeaders }: Exchange): Fault<Partial<Exchange>>[] {
+function wrongResponses({
+  operationId = '',
+  status,
+  responseBody,
+  responseHeaders,
+}: Exchange): Fault<Partial<Exchange>>[] {
   const response = operations[operationId]?.responses[status]
   const schema = response?.content?.['application/json']?.schema
   const documented = Object.entries((response?.headers ?? {}) as Record<string, Header>)
   const headers = [
     ...documented.flatMap(([name, { required }]): Fault<string | undefined>[] => (required ? [[name, undefined]] : [])),
-    ...documented.flatMap(([name, { schema }]): Fault<string>[] => (takesAnyText(schema) ? [] : [[name, 'no such']])),
+    ...documented.flatMap(([name, { schema }]): Fault<string>[] => (acceptsAnyText(schema) ? [] : [[name, 'no such']])),
     ...(schema ? ['text/html', undefined].map((type): Fault<string | undefined> => ['content-type', type]) : []),
   ]
   return [
     ['undocumented', { status: 418 }],
     ...headers.map(([name, value]): Fault<Partial<Exchange>> => {
-      const others = without(answerHeaders, name)
-      return [`${name} ${value}`, { answerHeaders: value === undefined ? others : { ...others, [name]: value } }]
+      const others = without(responseHeaders, name)
+      return [`${name} ${value}`, { responseHeaders: value === undefined ? others : { ...others, [name]: value } }]
     }),
-    ...(schema ? wrongValues(schema, JSON.parse(answer)) : []).map(
-      ([name, value]): Fault<Partial<Exchange>> => [`answer ${name}`, { answer: JSON.stringify(value) }],
+    ...(schema ? wrongValues(schema, JSON.parse(responseBody)) : []).map(
+      ([name, value]): Fault<Partial<Exchange>> => [`response ${name}`, { responseBody: JSON.stringify(value) }],
     ),
   ]
 }
 
-/** Requests that ought to have been refused, with the answer to one that is right; and a refusal of one that is right. */
+/** Invalid requests with a successful response, and a valid request with an error response. */
 function wrongDecisions({ operationId, headers, body }: Exchange): Fault<Partial<Exchange>>[] {
   const { parameters, requestBody } = operations[operationId ?? ''] ?? { parameters: [] }
   const schema = requestBody?.content['application/json']?.schema
-  const ask = (variation: Variation): Partial<Exchange> => {
+  const withVariation = (variation: Variation): Partial<Exchange> => {
     const call = exampleCall(operationId as OperationId, variation)
     return { url: call.path, headers: { ...headers, ...call.headers } }
   }
-  const refusal = { error: { code: 'invalid_request', message: 'The request is not to our liking.' } }
+  const rejection = { error: { code: 'invalid_request', message: 'The request is invalid.' } }
   return [
-    ['refused', { status: 400, answer: JSON.stringify(refusal) }],
-    ['taken without key', { headers: without(headers, 'x-api-key') }],
+    ['rejected', { status: 400, responseBody: JSON.stringify(rejection) }],
+    ['accepted without key', { headers: without(headers, 'x-api-key') }],
     ...(parameters as Parameter[])
-      .filter((parameter) => !takesAnyText(parameter.schema))
+      .filter((parameter) => !acceptsAnyText(parameter.schema))
       .map(({ name, in: place }): Fault<Partial<Exchange>> => {
-        // Ids may hold all but control characters, which headers cannot hold.
+        // Ids may contain anything but control characters, which headers cannot contain.
         const text = place === 'path' ? 'no such\0thing' : 'no such thing'
-        return [`taken with a wrong ${name}`, ask({ [place === 'header' ? 'headers' : place]: { [name]: text } })]
+        return [
+          `accepted with an invalid ${name}`,
+          withVariation({ [place === 'header' ? 'headers' : place]: { [name]: text } }),
+        ]
       }),
     ...(schema ? wrongRequestBodies(schema, JSON.parse(body ?? '')) : []),
   ]
@@ -116,10 +124,10 @@ function wrongDecisions({ operationId, headers, body }: Exchange): Fault<Partial
 
 function wrongRequestBodies(schema: Schema, body: object): Fault<Partial<Exchange>>[] {
   const faults: Fault[] = [...wrongValues(schema, body), ['with an unknown field', { ...body, note: '' }]]
-  return faults.map(([name, value]) => [`taken with body ${name}`, { body: JSON.stringify(value) }])
+  return faults.map(([name, value]) => [`accepted with body ${name}`, { body: JSON.stringify(value) }])
 }
 
-/** The value with one fault each: something that is not what it should be, or a field left out. */
+/** The value with one fault each: a part of the wrong type or format, or a missing field. */
 function wrongValues(schema: Schema, value: unknown): Fault[] {
   const wrong = wrongInPlaceOf(schema).map((other): Fault => [`is ${JSON.stringify(other)}`, other])
   if (Array.isArray(value)) {
@@ -136,7 +144,7 @@ function wrongValues(schema: Schema, value: unknown): Fault[] {
   return [...wrong, ...required.map((name): Fault => [`lacks ${name}`, without(value, name)]), ...within]
 }
 
-/** Faults of a part as faults of the whole. */
+/** Faults of a part, as faults of the whole. */
 const at = (place: string, faults: Fault[], put: (part: unknown) => unknown): Fault[] =>
   faults.map(([name, part]) => [`${place} ${name}`, put(part)])
 
@@ -147,7 +155,7 @@ function wrongInPlaceOf({ type, format, pattern }: Schema): unknown[] {
   return [null, 7, ...(format || pattern ? ['\0'] : [])]
 }
 
-const takesAnyText = ({ type, format, pattern, enum: values }: Schema) =>
+const acceptsAnyText = ({ type, format, pattern, enum: values }: Schema) =>
   type === 'string' && !format && !pattern && !values
 
 const without = (object: object, name: string) =>

@@ -1,0 +1,138 @@
+import { isDeepStrictEqual } from 'node:util'
+import type { Exchange } from './recorder.ts'
+import type { ReplayResult, Violation } from './replay.ts'
+
+/** An exchange, its name for messages, and the check that applies to it. */
+export interface Case {
+  name: string
+  exchange: Exchange
+  check: (exchange: Exchange, replayed: ReplayResult) => string[]
+}
+
+/** A reason, and the condition under which it applies. */
+export type Rule<Subject> = readonly [reason: string, applies: (subject: Subject) => boolean]
+
+/** Why an exchange cannot be replayed through Prism 5.16. */
+export const NOT_REPLAYABLE: Rule<Exchange>[] = [
+  [
+    'HEAD is not in the document, and Prism fails on JSON without a body; tests/contract compares HEAD with GET',
+    ({ method }) => method === 'HEAD',
+  ],
+  ['malformed percent-encoding crashes the Prism process', ({ url }) => !isDecodable(url)],
+  ['URL parsers such as that of Prism resolve . and .. segments', ({ url }) => /\/(\.|%2e){1,2}(\/|\?|$)/i.test(url)],
+  ['the request line exceeds the 16 KiB that Node accepts', ({ url }) => url.length > 15_000],
+  [
+    'Prism rejects the empty parameter at the end of a Content-Type, which RFC 9110 allows',
+    ({ headers }) => /;\s*$/.test(String(headers['content-type'])),
+  ],
+]
+
+/** Why the service rejects with 400 what Prism accepts, by the issues that the response lists. */
+export const EXPECTED_DISAGREEMENTS: Rule<string>[] = [
+  ['OpenAPI 3.0 cannot close the query of an operation', matches(/^\/query\/.* is not a known parameter; /)],
+  ['no schema can tie a cursor to one list', matches(/^\/query\/cursor is not a cursor of this list /)],
+  ['no schema can compare two parameters', matches(/^\/query\/updated_before must be later than updated_after$/)],
+  ['no schema can refer to the current time', matches(/^\/body\/timestamp must be at most 24 hours ahead /)],
+  ['date-time allows leap seconds and the year 0; timestamps here do not', matches(/ the (second|year) must be /)],
+  [
+    'OpenAPI 3.0 cannot require that a string contains JSON',
+    matches(/ must be (JSON text|the text of a JSON object|nested at most 64)/),
+  ],
+  ['maxLength counts characters, not bytes', matches(/^\/body\/custom_event_props must be at most 32768 bytes /)],
+  ['no schema can make one field of array items unique', matches(/^\/body\/identifiers\/\d+\/key is the same as /)],
+  ['no pattern matches a lone surrogate', matches(/ must not hold NUL or a lone surrogate/)],
+  ['Prism coerces strings to numbers loosely: 1e0, 01', matches(/ must be (a plain decimal integer|an integer from )/)],
+  [
+    'Prism treats an empty parameter as missing',
+    matches(/^\/(query\/.* is empty; |headers\/.* must (not be empty|be 1 to ))/),
+  ],
+  [
+    'Prism removes an unencoded # and what follows from the URL',
+    matches(/^The path and query must be percent-encoded/),
+  ],
+  ['HTTP/1.1 requires Host; the replayed request has it', matches(/^This is not a valid HTTP\/1\.1 request/)],
+]
+
+/** Statuses that mean the service found the request valid. */
+const ACCEPTED = [200, 304, 404, 409, 422]
+
+/** Why an exchange cannot be replayed, or `undefined` if it can. */
+export const reasonNotReplayable = (exchange: Exchange): string | undefined => reasonFor(NOT_REPLAYABLE, exchange)
+
+/** What Prism reports about the response, and whether it routes the request to the same operation. */
+export function responseFindings(
+  { operationId, url, status, responseBody }: Exchange,
+  replayed: ReplayResult,
+): string[] {
+  if (!replayed.reached) return [`Prism responds with ${replayed.status} by itself`]
+  if (replayed.status !== status || !isDeepStrictEqual(parsed(replayed.responseBody), parsed(responseBody))) {
+    return [`Prism changes the response: ${replayed.status} ${replayed.responseBody}`]
+  }
+  const isRouted = !replayed.violations.some(({ message }) => message === 'Selected route not found')
+  if (operationId !== undefined)
+    return isRouted ? about('response', replayed).map(describe) : ['Prism finds no operation']
+  // Prism accepts an empty segment as a parameter.
+  return isRouted && !/\/(\/|\?|$)/.test(url) ? ['Prism finds an operation where the service finds none'] : []
+}
+
+/** What Prism reports about the response or, if nothing, where it disagrees with the service about the request. */
+export function findingsOf(exchange: Exchange, replayed: ReplayResult): string[] {
+  const findings = responseFindings(exchange, replayed)
+  return findings.length > 0 || exchange.operationId === undefined ? findings : requestFindings(exchange, replayed)
+}
+
+function requestFindings(exchange: Exchange, replayed: ReplayResult): string[] {
+  const { status, unread } = exchange
+  const violations = about('request', replayed)
+  if (status !== 401 && violations.some(({ code }) => code === 401)) return [`responded ${status} without a key`]
+  if (ACCEPTED.includes(status)) {
+    return (
+      violations
+        // The recorder has no body that the service did not read, such as that of a GET.
+        .filter(({ message }) => !unread || message !== 'Body parameter is required')
+        .map((violation) => `accepted, but ${describe(violation)}`)
+    )
+  }
+  if (status !== 400 || violations.length > 0) return []
+  return reportedIssues(exchange)
+    .filter((issue) => !reasonFor(EXPECTED_DISAGREEMENTS, issue))
+    .map((issue) => `rejected, but Prism reports nothing: ${issue}`)
+}
+
+/** The issues that an error response lists, each with its pointer. */
+export function reportedIssues({ responseBody }: Exchange): string[] {
+  const { error }: { error: { message: string; details?: { pointer: string; message: string }[] } } =
+    JSON.parse(responseBody)
+  return error.details?.map(({ pointer, message }) => `${pointer} ${message}`) ?? [error.message]
+}
+
+/** The reason of the first rule that applies. */
+export const reasonFor = <Subject>(rules: Rule<Subject>[], subject: Subject): string | undefined =>
+  rules.find(([, applies]) => applies(subject))?.[0]
+
+const about = (part: 'request' | 'response', { violations }: ReplayResult) =>
+  violations.filter(({ location }) => location[0] === part)
+
+const describe = ({ location, message }: Violation) => `${location.join('/')}: ${message}`
+
+/** JSON as its value, since Prism reserializes it; other text unchanged. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function isDecodable(url: string): boolean {
+  try {
+    decodeURIComponent(url)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function matches(pattern: RegExp) {
+  return (text: string) => pattern.test(text)
+}
