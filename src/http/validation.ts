@@ -2,7 +2,7 @@ import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { type Detail, invalidRequest, unreadableRequest } from '../domain/errors.ts'
-import { idProblem, isStorable, jsonDepth, quoted } from '../domain/text.ts'
+import { idIssue, isStorable, jsonDepth, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
@@ -27,7 +27,7 @@ ajv.addFormat('int32', true)
 
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
-/** What patterns of the document ask for, in words; `idProblem` has the words for those of ids. */
+/** What patterns of the document ask for, in words; `idIssue` has the words for those of ids. */
 const PATTERNS = new Map<string | undefined, string>([
   ['^[^\\x00-\\x1F\\x7F-\\x9F]+$', 'must not hold control characters'],
   ['^[\\x21-\\x7E]+$', 'must hold visible ASCII characters only, and no spaces'],
@@ -154,7 +154,7 @@ function describeText(schema: Schema, keyword: string, text: string): string {
     const parsed = parseTimestamp(text)
     return parsed.ok ? 'must be a date-time' : parsed.problem
   }
-  if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idProblem(text) ?? `must match ${schema.pattern}`
+  if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idIssue(text) ?? `must match ${schema.pattern}`
   const { minLength = 0, maxLength } = schema
   return maxLength === undefined ? 'must not be empty' : `must be ${minLength} to ${maxLength} characters long`
 }

@@ -1,6 +1,6 @@
 import type { components } from '../../generated/api.ts'
 import { type Detail, invalidRequest } from '../domain/errors.ts'
-import { customEventPropsProblem } from '../domain/event.ts'
+import { customEventPropsIssue } from '../domain/event.ts'
 import { canonicalValue, identifierDigest } from '../domain/identifier.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 
@@ -39,8 +39,8 @@ export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEven
   else if (Date.parse(timestamp.iso) > now.getTime() + MAX_AHEAD_ms) {
     fault('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
   }
-  const propsProblem = customEventPropsProblem(input.custom_event_props)
-  if (propsProblem !== undefined) fault('custom_event_props', propsProblem)
+  const propsIssue = customEventPropsIssue(input.custom_event_props)
+  if (propsIssue !== undefined) fault('custom_event_props', propsIssue)
 
   const firstWithKey = new Map<string, number>()
   const identifiers = input.identifiers.map(({ key, value }, i): ParsedIdentifier => {
@@ -48,7 +48,7 @@ export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEven
     if (first === undefined) firstWithKey.set(key, i)
     else fault(`identifiers/${i}/key`, `is the same as identifiers/${first}/key; send each key once`)
     const parsed = canonicalValue(value)
-    if (!parsed.ok) fault(`identifiers/${i}/value`, parsed.problem)
+    if (!parsed.ok) fault(`identifiers/${i}/value`, parsed.issue)
     const canonical = parsed.ok ? parsed.canonical : ''
     return { key, value, canonical, digest: identifierDigest(key, canonical) }
   })
