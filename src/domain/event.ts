@@ -1,4 +1,4 @@
-import { jsonDepth, quoted } from './text.ts'
+import { jsonDepth } from './text.ts'
 
 /** The known event types (docs/semantics.md#event-types). */
 export const PAGE_VIEWED = 'flowpage.viewed'
@@ -18,7 +18,7 @@ export function customEventPropsIssue(text: string): string | undefined {
   try {
     props = JSON.parse(text)
   } catch {
-    return `${NOT_AN_OBJECT}; as a JSON string this value is ${quoted(text)}`
+    return NOT_AN_OBJECT
   }
   if (typeof props !== 'object' || props === null || Array.isArray(props)) return NOT_AN_OBJECT
   return jsonDepth(props) > MAX_PROPS_depth ? `must be nested at most ${MAX_PROPS_depth} levels deep` : undefined
