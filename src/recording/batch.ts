@@ -4,7 +4,7 @@ import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
 import { inOnePacket } from '../database/pipeline.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
-import { ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
+import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
 import { contactIdOf } from '../domain/identifier.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
@@ -13,8 +13,8 @@ import { insertEvents } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
 import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
-import { Contacts, inProject } from './identify.ts'
-import type { ParsedEvent } from './parse.ts'
+import { ContactResolver, keyInProject } from './contacts.ts'
+import type { ParsedEvent } from './custom-event.ts'
 
 export type CustomEventResult = components['schemas']['CustomEventResult']
 
@@ -77,7 +77,7 @@ interface Known {
   heldByOthers: ReadonlySet<string>
   /** By the post's number, from 1. */
   modules: ReadonlyMap<number, ModuleInEffect>
-  contacts: Contacts
+  contacts: ContactResolver
   keys: Map<string, UsedKey>
 }
 
@@ -108,10 +108,10 @@ async function begin(client: pg.ClientBase, posts: readonly Post[], patience_ms:
   return {
     heldByOthers: new Set(patience_ms === undefined ? projectIds.filter((id) => !held.has(id)) : []),
     modules: new Map(modules.map((module) => [module.number, module])),
-    contacts: new Contacts(owners, contacts),
+    contacts: new ContactResolver(owners, contacts),
     keys: new Map(
       keys.map(({ project_id, idempotency_key, request_digest, response }) => [
-        inProject(project_id, idempotency_key),
+        keyInProject(project_id, idempotency_key),
         { request_digest, answer: response },
       ]),
     ),
@@ -202,14 +202,15 @@ class Twin {
 function decide(post: Post, known: Known, module: ModuleInEffect | undefined, now: string): Outcome | NewEvent | Twin {
   const { project_id, module_id, idempotency_key } = post
   if (known.heldByOthers.has(project_id)) return undefined
-  const key = idempotency_key === undefined ? undefined : inProject(project_id, idempotency_key)
+  const key = idempotency_key === undefined ? undefined : keyInProject(project_id, idempotency_key)
   const digest = key === undefined ? undefined : requestDigest(post)
   const used = key === undefined ? undefined : known.keys.get(key)
   if (used && digest) return answerAgain(used, digest)
 
   if (!module) return moduleDoesNotExist(module_id)
-  const contact_id = known.contacts.identify(project_id, post.identifiers, now)
-  if (contact_id instanceof ApiError) return contact_id
+  const contact = known.contacts.resolve(project_id, post.identifiers, now)
+  if (!contact.ok) return contact.error
+  const { contact_id } = contact
   const event = new NewEvent(post, module, contact_id, digest)
   if (key !== undefined && digest) known.keys.set(key, { request_digest: digest, answer: event })
   return event
@@ -223,7 +224,12 @@ function answerAgain({ request_digest, answer }: UsedKey, digest: Buffer): Recor
 }
 
 /** Gives each event its entry: one that is there, else a new one. @returns the new ones */
-async function chooseEntries(client: pg.ClientBase, events: readonly NewEvent[], contacts: Contacts, now: string) {
+async function chooseEntries(
+  client: pg.ClientBase,
+  events: readonly NewEvent[],
+  contacts: ContactResolver,
+  now: string,
+) {
   // A contact of this batch has no entries yet.
   const asked = events
     .filter(({ post, contact_id }) => !contacts.isNew(post.project_id, contact_id))
@@ -235,7 +241,7 @@ async function chooseEntries(client: pg.ClientBase, events: readonly NewEvent[],
   const added = new Map<string, NewEntry>()
   for (const event of events.filter(({ place }) => place.entry_id === '')) {
     const { project_id, module_id, timestamp } = event.post
-    const key = inProject(project_id, `${event.contact_id}\0${module_id}`)
+    const key = keyInProject(project_id, `${event.contact_id}\0${module_id}`)
     const entry = added.get(key) ?? {
       project_id,
       entry_id: uuidv7(),
@@ -265,7 +271,7 @@ interface NewEntry {
 const earlier = (a: string, b: string): string => (a < b ? a : b)
 
 /** Writes all rows and commits, in one round trip: what fails makes PostgreSQL refuse the rest, the commit included. */
-async function commit(client: pg.ClientBase, events: NewEvent[], entries: NewEntry[], { added }: Contacts) {
+async function commit(client: pg.ClientBase, events: NewEvent[], entries: NewEntry[], { added }: ContactResolver) {
   const keys = events.flatMap((event) => {
     const { project_id, idempotency_key } = event.post
     const { event_id, digest: request_digest } = event

@@ -2,7 +2,7 @@ import type pg from 'pg'
 import { isLockTimeout, isRetryable, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import { type Outcome, type Post, type Recorded, recordBatch } from './batch.ts'
-import type { ParsedEvent } from './parse.ts'
+import type { ParsedEvent } from './custom-event.ts'
 
 const MAX_TRIES = 5
 

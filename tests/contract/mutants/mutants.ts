@@ -683,7 +683,7 @@ export const MUTANTS: Record<string, Mutant> = {
       }
       return body
     }),
-    guards: ['recording/identify'],
+    guards: ['recording/contacts'],
     operation: 'recordCustomEvent',
     seenBy: ['tests', 'schemathesis'],
     told: /length|does not show the event/,
@@ -739,7 +739,7 @@ export const MUTANTS: Record<string, Mutant> = {
         if (typeof identifier?.value === 'string') identifier.value = identifier.value.toLowerCase()
       }
     }, 'preValidation'),
-    guards: ['recording/identify'],
+    guards: ['recording/contacts'],
     operation: 'recordCustomEvent',
     seenBy: ['tests'],
     told: /case/,

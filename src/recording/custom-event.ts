@@ -6,7 +6,7 @@ import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 
-/** An identifier ready to be looked up: by its digest, or, under the key `contact_id`, by the contact's own id. */
+/** An identifier with what it is found by: its digest or, under the key `contact_id`, the contact's own id. */
 export interface ParsedIdentifier {
   key: string
   value: string
@@ -14,10 +14,10 @@ export interface ParsedIdentifier {
   digest: Buffer
 }
 
-/** A custom event that is right in itself; whether its module exists and whose it is, the database tells. */
+/** A custom event that is valid by itself; whether its module exists and whose it is, only the database knows. */
 export interface ParsedEvent {
   module_id: string
-  /** In the wire's form. */
+  /** As an ISO timestamp. */
   timestamp: string
   custom_event_name: string
   custom_event_props: string
@@ -25,35 +25,35 @@ export interface ParsedEvent {
 }
 
 /**
- * Checks what the document's schema cannot say (decisions, "Recording a custom event").
+ * Checks what the document's schema cannot express (docs/semantics.md#custom-events).
  *
- * @param input a body that the schema let pass
- * @throws ApiError invalid_request with every fault found
+ * @param input a body that is valid by the schema
+ * @throws ApiError invalid_request with every issue found
  */
 export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEvent {
-  const details: Detail[] = []
-  const fault = (field: string, message: string) => details.push({ pointer: `/body/${field}`, message })
+  const issues: Detail[] = []
+  const report = (field: string, message: string) => issues.push({ pointer: `/body/${field}`, message })
 
   const timestamp = parseTimestamp(input.timestamp)
-  if (!timestamp.ok) fault('timestamp', timestamp.problem)
+  if (!timestamp.ok) report('timestamp', timestamp.problem)
   else if (Date.parse(timestamp.iso) > now.getTime() + MAX_AHEAD_ms) {
-    fault('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
+    report('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
   }
   const propsIssue = customEventPropsIssue(input.custom_event_props)
-  if (propsIssue !== undefined) fault('custom_event_props', propsIssue)
+  if (propsIssue !== undefined) report('custom_event_props', propsIssue)
 
-  const firstWithKey = new Map<string, number>()
+  const firstIndexOfKey = new Map<string, number>()
   const identifiers = input.identifiers.map(({ key, value }, i): ParsedIdentifier => {
-    const first = firstWithKey.get(key)
-    if (first === undefined) firstWithKey.set(key, i)
-    else fault(`identifiers/${i}/key`, `is the same as identifiers/${first}/key; send each key once`)
+    const first = firstIndexOfKey.get(key)
+    if (first === undefined) firstIndexOfKey.set(key, i)
+    else report(`identifiers/${i}/key`, `is the same as identifiers/${first}/key; send each key once`)
     const parsed = canonicalValue(value)
-    if (!parsed.ok) fault(`identifiers/${i}/value`, parsed.issue)
+    if (!parsed.ok) report(`identifiers/${i}/value`, parsed.issue)
     const canonical = parsed.ok ? parsed.canonical : ''
     return { key, value, canonical, digest: identifierDigest(key, canonical) }
   })
 
-  if (details.length > 0 || !timestamp.ok) throw invalidRequest(details)
+  if (issues.length > 0 || !timestamp.ok) throw invalidRequest(issues)
   const { module_id, custom_event_name, custom_event_props } = input
   return { module_id, timestamp: timestamp.iso, custom_event_name, custom_event_props, identifiers }
 }
