@@ -87,7 +87,7 @@ describe('posts that come together', () => {
   })
 
   test('are as many as a batch may hold, and the rest have theirs after it', async () => {
-    const small = new Recorder(pool, { maxBatch: 4 })
+    const small = new Recorder(pool, { maxBatchSize: 4 })
     const begun = await transactionsOf(() =>
       Promise.all(Array.from({ length: 10 }, () => small.record('demo', parsed()))),
     )
@@ -228,7 +228,7 @@ describe('a project that somebody else writes in', () => {
 
   test('keeps another that was contested for a moment from its turn for a moment only', async () => {
     const four = createPool(api.databaseUrl, { max: 4, pipeline: true })
-    const patient = new Recorder(four, { maxLockWait_ms: 50 })
+    const patient = new Recorder(four, { lockTimeout_ms: 50 })
     const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
     const held = ['demo', 'other'].map((id) => patient.record(id, parsed()))
     await obstacles[0]?.waiting(2)
@@ -263,7 +263,7 @@ test('a project that is gone has no modules', async () => {
 })
 
 test('a project with more posts than a batch holds lets others have their turn', async () => {
-  const small = new Recorder(pool, { maxBatch: 4 })
+  const small = new Recorder(pool, { maxBatchSize: 4 })
   const order: string[] = []
   const busy = ['demo', 'other'].flatMap((id) =>
     Array.from({ length: 12 }, () => small.record(id, parsed()).then(() => order.push(id))),

@@ -312,7 +312,7 @@ describe('under pressure', () => {
 
   test('a full queue turns the next event away at once, whichever its project', async () => {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxWaiting: 4 })
+    const recorder = new Recorder(pool, { maxQueuedEvents: 4 })
     const obstacles = [await holdProject(api.databaseUrl), await holdProject(api.databaseUrl, 'other')]
     const accepted = ['demo', 'demo', 'other', 'other'].map((id) => recorder.record(id, parsed()))
     for (const projectId of ['demo', 'other', 'third']) {
@@ -326,7 +326,7 @@ describe('under pressure', () => {
 
   test('a project that is held up takes half of the queue at most', async () => {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxWaiting: 4 })
+    const recorder = new Recorder(pool, { maxQueuedEvents: 4 })
     const obstacle = await holdProject(api.databaseUrl)
     const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
     await expect(recorder.record('demo', parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
@@ -338,7 +338,7 @@ describe('under pressure', () => {
 
   test('an event that waited too long for its turn is turned away and not recorded', async () => {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxWait_ms: 100 })
+    const recorder = new Recorder(pool, { maxQueueWait_ms: 100 })
     const obstacle = await holdProject(api.databaseUrl)
     const before = await rowCounts(api)
     const first = recorder.record('demo', parsed())
