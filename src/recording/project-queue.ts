@@ -40,6 +40,7 @@ export class ProjectQueue {
   readonly projectId: string
   #state: QueueState = 'idle'
   #waiting: QueuedEvent[] = []
+  #recording = 0
 
   constructor(projectId: string) {
     this.projectId = projectId
@@ -49,9 +50,9 @@ export class ProjectQueue {
     return this.#state
   }
 
-  /** The number of events that wait, without those being recorded. */
-  get length(): number {
-    return this.#waiting.length
+  /** The number of events that wait or are being recorded. */
+  get size(): number {
+    return this.#waiting.length + this.#recording
   }
 
   add(event: QueuedEvent): void {
@@ -62,7 +63,9 @@ export class ProjectQueue {
   /** Takes the oldest events for a batch. */
   take(max: number): QueuedEvent[] {
     this.#enter('recording')
-    return this.#waiting.splice(0, max)
+    const taken = this.#waiting.splice(0, max)
+    this.#recording = taken.length
+    return taken
   }
 
   /**
@@ -72,6 +75,7 @@ export class ProjectQueue {
    */
   finish(locked: readonly QueuedEvent[]): void {
     this.#waiting.unshift(...locked)
+    this.#recording = 0
     if (locked.length > 0) this.#enter('locked')
     else this.#enter(this.#waiting.length > 0 ? 'queued' : 'idle')
   }

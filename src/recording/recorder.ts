@@ -7,8 +7,8 @@ import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
 
 export interface RecorderOptions {
   /**
-   * How many events of all projects may wait or be recorded before more are refused. One project may have half of them
-   * waiting, so that a locked one leaves room for the others.
+   * How many events of all projects may wait or be recorded before more are refused. One project may have half of them, so
+   * that a locked one leaves room for the others.
    */
   maxQueuedEvents?: number
   /** How long an event may wait until a batch records it, in milliseconds. */
@@ -95,7 +95,7 @@ export class Recorder {
   async record(project_id: string, event: ParsedEvent, idempotency_key?: string): Promise<Recorded> {
     const { maxQueuedEvents, maxQueueWait_ms } = this.#options
     const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
-    if (this.#pendingEvents >= maxQueuedEvents || queue.length >= maxQueuedEvents / 2) throw serviceUnavailable()
+    if (this.#pendingEvents >= maxQueuedEvents || queue.size >= maxQueuedEvents / 2) throw serviceUnavailable()
     this.#queues.set(project_id, queue)
     this.#pendingEvents += 1
     try {

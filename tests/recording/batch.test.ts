@@ -8,7 +8,7 @@ import type { ParsedEvent } from '../../src/recording/custom-event.ts'
 import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdProject } from '../support/waiting.ts'
+import { holdProject, type Obstacle } from '../support/waiting.ts'
 import {
   type CustomEventInput,
   contact,
@@ -210,6 +210,34 @@ describe('a post that PostgreSQL refuses', () => {
     const { entry_id } = outcomes[0] as { entry_id: string }
     expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['one', 'two', 'three'])
     await recorder.record('demo', parsed({ custom_event_name: 'poisoned' }))
+  })
+
+  test('does not let its neighbours overtake each other when the project is locked meanwhile', async () => {
+    await poison('poisoned')
+    const identifiers = named(freshValue())
+    const send = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>
+    let obstacle: Obstacle | undefined
+    const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
+      this: pg.Client,
+      ...args: unknown[]
+    ) {
+      const sent = send.apply(this, args)
+      if (args[0] === 'ROLLBACK' && !obstacle) {
+        return sent.then(async () => {
+          obstacle = await holdProject(api.databaseUrl)
+        }) as never
+      }
+      return (args[0] === 'COMMIT' ? sent.then(() => obstacle?.release()) : sent) as never
+    })
+    const [first] = await Promise.all(
+      ['first', 'poisoned', 'last'].map((custom_event_name) =>
+        recorder.record('demo', parsed({ identifiers, custom_event_name })).catch(codeOf),
+      ),
+    )
+    spy.mockRestore()
+    await cure()
+    const { entry_id } = (first as { body: { entry_id: string } }).body
+    expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['first', 'last'])
   })
 })
 

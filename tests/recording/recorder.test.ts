@@ -336,6 +336,20 @@ describe('under pressure', () => {
     await pool.end()
   })
 
+  test('events that are being recorded count towards the half of their project', async () => {
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+    const recorder = new Recorder(pool, { maxQueuedEvents: 4 })
+    const obstacle = await holdProject(api.databaseUrl)
+    const recorded = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    await obstacle.waiting(1)
+    const refused = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    recorded.push(recorder.record('other', parsed()))
+    const codes = Promise.all([...recorded, ...refused].map((one) => one.then(() => 'recorded', codeOf)))
+    await obstacle.release()
+    expect(await codes).toEqual([...Array(3).fill('recorded'), ...Array(2).fill('service_unavailable')])
+    await pool.end()
+  })
+
   test('an event that waited too long for its turn is turned away and not recorded', async () => {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
     const recorder = new Recorder(pool, { maxQueueWait_ms: 100 })
