@@ -51,6 +51,8 @@ interface Batch {
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
 type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
 
+const LOCKED: RecorderOutcome = { status: 'locked' }
+
 /**
  * Records custom events by natural batching (ADR 0008): while a batch is committed, the events for the next one gather, of
  * all projects and without timers.
@@ -179,7 +181,7 @@ export class Recorder {
       try {
         return await this.#transaction(events, lockTimeout_ms)
       } catch (error) {
-        if (isLockTimeout(error)) return events.map(() => ({ status: 'locked' }))
+        if (isLockTimeout(error)) return events.map(() => LOCKED)
         if (isRetryable(error) && attempt < MAX_ATTEMPTS) continue
         if (events.length > 1 && !isUnavailable(error)) return this.#recordOneByOne(events, lockTimeout_ms)
         return events.map(() => ({ status: 'failed', error }))
@@ -187,10 +189,19 @@ export class Recorder {
     }
   }
 
-  /** For a batch that one of its events makes fail: alone, only that one does. */
+  /**
+   * For a batch that one of its events makes fail: alone, only that event does. Once one is locked, later events of its
+   * project are left out too, so that they do not overtake it.
+   */
   async #recordOneByOne(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
     const outcomes: RecorderOutcome[] = []
-    for (const event of events) outcomes.push(...(await this.#record([event], lockTimeout_ms)))
+    const lockedProjects = new Set<string>()
+    for (const event of events) {
+      const isBehindLocked = lockedProjects.has(event.project_id)
+      const [outcome] = isBehindLocked ? [LOCKED] : await this.#record([event], lockTimeout_ms)
+      if (outcome?.status === 'locked') lockedProjects.add(event.project_id)
+      outcomes.push(outcome as RecorderOutcome)
+    }
     return outcomes
   }
 
