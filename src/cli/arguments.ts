@@ -1,10 +1,10 @@
 import { InvalidArgumentError } from 'commander'
-import { idProblem } from '../domain/text.ts'
+import { idIssue } from '../domain/text.ts'
 
 /** Parses the id of a project or another resource, for commander. */
 export function resourceId(text: string): string {
-  const problem = idProblem(text)
-  if (problem !== undefined) throw new InvalidArgumentError(`It ${problem}.`)
+  const issue = idIssue(text)
+  if (issue !== undefined) throw new InvalidArgumentError(`It ${issue}.`)
   return text
 }
 

@@ -1,25 +1,25 @@
-import { jsonDepth, quoted } from './text.ts'
+import { jsonDepth } from './text.ts'
 
-/** The known event types (brief, 2.7). */
+/** The known event types (docs/semantics.md#event-types). */
 export const PAGE_VIEWED = 'flowpage.viewed'
 export const CUSTOM_EVENT = 'custom_event:triggered'
 
 const MAX_PROPS_bytes = 32 * 1024
 const MAX_PROPS_depth = 64
-const PROPS_TEXT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
+const NOT_AN_OBJECT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
 
 /**
- * What is wrong with a custom event's properties, or nothing: the text of a JSON object, at most 32 KiB of UTF-8 and 64
- * levels deep (decisions, "Recording a custom event").
+ * The issue with a custom event's properties, undefined when they are valid: the text of a JSON object, at most 32 KiB of
+ * UTF-8 and 64 levels deep (docs/semantics.md#custom-events).
  */
-export function customEventPropsProblem(text: string): string | undefined {
+export function customEventPropsIssue(text: string): string | undefined {
   if (Buffer.byteLength(text) > MAX_PROPS_bytes) return `must be at most ${MAX_PROPS_bytes} bytes of UTF-8`
   let props: unknown
   try {
     props = JSON.parse(text)
   } catch {
-    return `${PROPS_TEXT}; as a JSON string this value is ${quoted(text)}`
+    return NOT_AN_OBJECT
   }
-  if (typeof props !== 'object' || props === null || Array.isArray(props)) return PROPS_TEXT
+  if (typeof props !== 'object' || props === null || Array.isArray(props)) return NOT_AN_OBJECT
   return jsonDepth(props) > MAX_PROPS_depth ? `must be nested at most ${MAX_PROPS_depth} levels deep` : undefined
 }

@@ -7,19 +7,19 @@ export interface Identifier {
   value: string
 }
 
-/** The key under which a contact is also known by its own id (decisions, "Contact"). */
+/** The key under which a contact is also known by its own id (docs/semantics.md#contact). */
 export const CONTACT_ID_KEY = 'contact_id'
 
 const MAX_KEY_code_points = 128
 const MAX_VALUE_code_points = 1024
 const NUMBER = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
-/** A value that is the same text for all spellings of the same JSON scalar: a letter for the type, then the value. */
-export type CanonicalValue = { ok: true; canonical: string } | { ok: false; problem: string }
+/** `canonical` is the same text for all spellings of a JSON scalar: a letter for the type, then the value. */
+export type CanonicalValue = { ok: true; canonical: string } | { ok: false; issue: string }
 
 /**
- * Brings a number to sign, digits without outer zeros, and exponent. It works on the text, so that no digit is lost
- * and a huge exponent costs nothing.
+ * Normalizes a number to sign, digits without leading and trailing zeros, and exponent. It works on the text, so that no
+ * digit is lost and a huge exponent costs nothing.
  */
 function canonicalNumber(sign: string, whole: string, fraction: string, exponent: string): string {
   const digits = (whole + fraction).replace(/^0+/, '')
@@ -30,19 +30,19 @@ function canonicalNumber(sign: string, whole: string, fraction: string, exponent
 }
 
 /**
- * Reads an identifier's value, which must be JSON text holding a non-empty string, a number or a boolean, at most
- * 1024 code points long (decisions, "Recording a custom event"). Never throws.
+ * Parses an identifier's value, which must be JSON text of a non-empty string, a number or a boolean, at most
+ * 1024 code points long (docs/semantics.md#identifiers). Never throws.
  */
 export function canonicalValue(text: string): CanonicalValue {
-  if (!isStorable(text)) return { ok: false, problem: 'must not hold NUL or a lone surrogate' }
+  if (!isStorable(text)) return { ok: false, issue: 'must not hold NUL or a lone surrogate' }
   if (codePoints(text) > MAX_VALUE_code_points) {
-    return { ok: false, problem: `must be at most ${MAX_VALUE_code_points} characters long` }
+    return { ok: false, issue: `must be at most ${MAX_VALUE_code_points} characters long` }
   }
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    return { ok: false, problem: `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}` }
+    return { ok: false, issue: `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}` }
   }
   if (typeof value === 'boolean') return { ok: true, canonical: `b${value}` }
   if (typeof value === 'number') {
@@ -50,14 +50,14 @@ export function canonicalValue(text: string): CanonicalValue {
     return { ok: true, canonical: `n${canonicalNumber(sign, whole, fraction, exponent)}` }
   }
   if (typeof value !== 'string' || value === '') {
-    return { ok: false, problem: 'must be JSON text of a non-empty string, a number or a boolean' }
+    return { ok: false, issue: 'must be JSON text of a non-empty string, a number or a boolean' }
   }
-  if (!isStorable(value)) return { ok: false, problem: 'must not hold NUL or a lone surrogate, escaped or not' }
+  if (!isStorable(value)) return { ok: false, issue: 'must not hold NUL or a lone surrogate, escaped or not' }
   return { ok: true, canonical: `s${value}` }
 }
 
-/** What is wrong with an identifier's key, or nothing. */
-export function keyProblem(key: string): string | undefined {
+/** The issue with an identifier's key; undefined when it is valid. */
+export function identifierKeyIssue(key: string): string | undefined {
   if (!isStorable(key)) return 'must not hold NUL or a lone surrogate'
   if (!hasCodePoints(key, MAX_KEY_code_points)) return `must be 1 to ${MAX_KEY_code_points} characters long`
   return undefined
@@ -72,6 +72,6 @@ export function identifierDigest(key: string, canonical: string): Buffer {
   return hash('sha256', `${key}\0${canonical}`, 'buffer')
 }
 
-/** The contact that this identifier names if a contact has that id: `contact_id` holding a string. */
+/** The contact id that an identifier of the key `contact_id` holds when its value is a string; else undefined. */
 export const contactIdOf = ({ key, canonical }: { key: string; canonical: string }): string | undefined =>
   key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined

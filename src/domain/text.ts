@@ -5,11 +5,11 @@ export function codePoints(text: string): number {
   return count
 }
 
-/** Whether the text has 1 to that many code points. They are counted only where the UTF-16 units leave it open. */
-export const hasCodePoints = (text: string, most: number): boolean =>
-  text !== '' && (text.length <= most || codePoints(text) <= most)
+/** Whether the text has 1 to `max` code points. They are counted only if there are more UTF-16 units than that. */
+export const hasCodePoints = (text: string, max: number): boolean =>
+  text !== '' && (text.length <= max || codePoints(text) <= max)
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this looks for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this matches
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/
 
 export const hasControlCharacter = (text: string): boolean => CONTROL.test(text)
@@ -20,10 +20,10 @@ export const isStorable = (text: string): boolean => !text.includes('\0') && tex
 export const MAX_ID_code_points = 128
 
 /**
- * What is wrong with an identifier of a resource, or nothing (decisions, "Ids"): 1 to 128 code points, no control
- * characters, not `.` or `..`, which no URL can carry as a path segment.
+ * The issue with the id of a resource, undefined when it is valid (docs/semantics.md#ids): 1 to 128 code points, no
+ * control characters, not `.` or `..`, which no URL can carry as a path segment.
  */
-export function idProblem(id: string): string | undefined {
+export function idIssue(id: string): string | undefined {
   if (!id.isWellFormed()) return 'must not hold a lone surrogate'
   if (hasControlCharacter(id)) return 'must not hold control characters'
   if (!hasCodePoints(id, MAX_ID_code_points)) return `must be 1 to ${MAX_ID_code_points} characters long`
@@ -31,7 +31,7 @@ export function idProblem(id: string): string | undefined {
   return undefined
 }
 
-/** How many arrays and objects of a JSON value lie inside each other; a scalar has 0. */
+/** The nesting depth of the arrays and objects of a JSON value; that of a scalar is 0. Does not recurse. */
 export function jsonDepth(value: unknown): number {
   let deepest = 0
   const open: [unknown, number][] = [[value, 0]]
@@ -46,7 +46,7 @@ export function jsonDepth(value: unknown): number {
 
 const QUOTED_characters = 200
 
-/** The text as a JSON string, cut short when long, for messages. */
+/** The text as a JSON string for messages, truncated when long. */
 export function quoted(text: string): string {
   return text.length > QUOTED_characters ? `${JSON.stringify(text.slice(0, QUOTED_characters))}…` : JSON.stringify(text)
 }

@@ -1,5 +1,5 @@
 import type { Handler } from '../http/operations.ts'
-import { parseCustomEvent } from '../recording/parse.ts'
+import { parseCustomEvent } from '../recording/custom-event.ts'
 import type { Context } from './context.ts'
 
 export const recordCustomEvent: Handler<'recordCustomEvent', Context> = ({ path, headers, body }, { recorder }) =>

@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Database } from '../database/pool.ts'
 import { isAccepted, parseKey, type Scope } from '../domain/api-key.ts'
 import { insufficientScope, unauthorized } from '../domain/errors.ts'
-import { idProblem } from '../domain/text.ts'
+import { idIssue } from '../domain/text.ts'
 import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
 import type { RateLimiter } from './rate-limit.ts'
@@ -38,7 +38,7 @@ export class Authenticator {
       const { projectId } = request.params as { projectId: string }
       const header = request.headers['x-api-key']
       const key = typeof header === 'string' ? parseKey(header) : undefined
-      if (!key || idProblem(projectId) !== undefined) throw unauthorized()
+      if (!key || idIssue(projectId) !== undefined) throw unauthorized()
 
       const load = () => findKey(this.#db, projectId, key.key_id)
       const stored = await this.#cache.get(`${projectId}\0${key.key_id}`, load)

@@ -2,7 +2,7 @@ import { Ajv, type ErrorObject } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
-import { idProblem, isStorable, jsonDepth, quoted } from '../domain/text.ts'
+import { idIssue, isStorable, jsonDepth, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
@@ -27,7 +27,7 @@ ajv.addFormat('int32', true)
 
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
-/** What the patterns of the document require; `idProblem` describes those of ids. */
+/** What the patterns of the document require; `idIssue` describes those of ids. */
 const PATTERNS = new Map<string | undefined, string>([
   ['^[^\\x00-\\x1F\\x7F-\\x9F]+$', 'must not hold control characters'],
   ['^[\\x21-\\x7E]+$', 'must hold visible ASCII characters only, and no spaces'],
@@ -155,7 +155,7 @@ function stringMessage(schema: Schema, keyword: string, text: string): string {
     const parsed = parseTimestamp(text)
     return parsed.ok ? 'must be a date-time' : parsed.issue
   }
-  if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idProblem(text) ?? `must match ${schema.pattern}`
+  if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idIssue(text) ?? `must match ${schema.pattern}`
   const { minLength = 0, maxLength } = schema
   return maxLength === undefined ? 'must not be empty' : `must be ${minLength} to ${maxLength} characters long`
 }

@@ -4,7 +4,7 @@ import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
 import { inOnePacket } from '../database/pipeline.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
-import { ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
+import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
 import { contactIdOf } from '../domain/identifier.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
@@ -13,112 +13,120 @@ import { insertEvents } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
 import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
-import { Contacts, inProject } from './identify.ts'
-import type { ParsedEvent } from './parse.ts'
+import { ContactResolver, keyInProject } from './contacts.ts'
+import type { ParsedEvent } from './custom-event.ts'
 
-export type CustomEventResult = components['schemas']['CustomEventResult']
+type CustomEventResult = components['schemas']['CustomEventResult']
 
-/** The answer to a post; `replayed` when it is a stored one, given again. */
+/** The response to a recorded event; `replayed` when the event was recorded before, under the same Idempotency-Key. */
 export interface Recorded {
   body: CustomEventResult
   replayed: boolean
 }
 
-/** A custom event that is to be recorded. */
-export interface Post extends ParsedEvent {
+export interface EventToRecord extends ParsedEvent {
   project_id: string
   idempotency_key: string | undefined
 }
 
-/** What became of a post: its answer, the error that its caller gets, or nothing when others were writing in its project. */
-export type Outcome = Recorded | ApiError | undefined
+/** What a batch did with one of its events. */
+export type Outcome =
+  | { status: 'recorded'; response: Recorded }
+  | { status: 'refused'; error: ApiError }
+  /** Not recorded, since somebody else holds the lock of its project. */
+  | { status: 'locked' }
 
 /**
- * Records posts in one transaction, with the outcome of one after another in the order given.
+ * Records events in one transaction, with the outcomes of recording them one after another in their order. It takes two or
+ * three round trips, whatever the number of events.
  *
- * @param client in pipeline mode: all that is sent to it before an answer is awaited is one round trip
- * @param patience_ms how long to wait for others who write in the posts' project; without it the posts of such projects
- * are left out. Only for posts of one project, so that no two batches wait for each other
- * @throws what the database answers to the transaction; then nothing is recorded, but for a connection that broke at the
- * commit
+ * @param client in pipeline mode, so that statements sent together are one round trip
+ * @param lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects are left
+ * out. Only for events of one project, so that no two batches wait for each other
+ * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
  */
 export async function recordBatch(
   client: pg.ClientBase,
-  posts: readonly Post[],
-  patience_ms: number | undefined,
+  events: readonly EventToRecord[],
+  lockTimeout_ms?: number,
 ): Promise<Outcome[]> {
-  const known = await begin(client, posts, patience_ms)
+  const state = await lockAndRead(client, events, lockTimeout_ms)
   const now = new Date().toISOString()
-  const decisions = posts.map((post, i) => decide(post, known, known.modules.get(i + 1), now))
-  const events = decisions.filter((decision) => decision instanceof NewEvent)
-  const newEntries = await chooseEntries(client, events, known.contacts, now)
-  await commit(client, events, newEntries, known.contacts)
-  return decisions.map((decision) => {
-    if (decision instanceof NewEvent) return { body: decision.answer(), replayed: false }
-    return decision instanceof Twin ? { body: decision.first.answer(), replayed: true } : decision
-  })
+  const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
+  const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
+  const newEntries = await assignEntries(client, newEvents, state.contacts, now)
+  await insertAndCommit(client, newEvents, newEntries, state.contacts)
+  return decisions.map(outcomeOf)
 }
 
-/** A module as it is for one post. */
+/** What is stored that the events' outcomes depend on, and what the events decided so far add to it. */
+interface BatchState {
+  lockedProjects: ReadonlySet<string>
+  /** By the ordinal of the event, from 1; modules that do not exist are absent. */
+  modules: ReadonlyMap<number, ModuleInEffect>
+  contacts: ContactResolver
+  /** By Idempotency-Key in the project. */
+  usedKeys: Map<string, UsedKey>
+}
+
+/** A module's group, and its version in effect at the time of an event. */
 interface ModuleInEffect {
   group_id: string
   version_number: number
 }
 
-/** What an Idempotency-Key was used for: in an earlier batch, or by an event of this one. */
+/** An Idempotency-Key that was used, and what the same event under it is. */
 interface UsedKey {
   request_digest: Buffer
-  answer: string | NewEvent
+  repeated: Replay | DuplicateInBatch
 }
 
-/** What is known before the batch, and what its events add. */
-interface Known {
-  /** Projects that others write in. */
-  heldByOthers: ReadonlySet<string>
-  /** By the post's number, from 1. */
-  modules: ReadonlyMap<number, ModuleInEffect>
-  contacts: Contacts
-  keys: Map<string, UsedKey>
-}
-
-/** Begins the transaction, holds the projects and reads what the posts' modules, contacts and keys are. */
-async function begin(client: pg.ClientBase, posts: readonly Post[], patience_ms: number | undefined): Promise<Known> {
-  const identifiers = posts.flatMap(({ project_id, identifiers }) => identifiers.map((one) => ({ project_id, ...one })))
-  const named = identifiers.flatMap((one) => {
-    const contact_id = contactIdOf(one)
-    return contact_id ? [{ project_id: one.project_id, contact_id }] : []
+/** Begins the transaction, locks the projects' rows and reads what the events refer to. */
+async function lockAndRead(
+  client: pg.ClientBase,
+  events: readonly EventToRecord[],
+  lockTimeout_ms: number | undefined,
+): Promise<BatchState> {
+  const identifiers = events.flatMap(({ project_id, identifiers }) =>
+    identifiers.map((one) => ({ project_id, ...one })),
+  )
+  const namedContacts = identifiers.flatMap((identifier) => {
+    const contact_id = contactIdOf(identifier)
+    return contact_id ? [{ project_id: identifier.project_id, contact_id }] : []
   })
-  const keyed = posts.filter((post) => post.idempotency_key !== undefined) as (Post & { idempotency_key: string })[]
-  const projectIds = [...new Set(posts.map(({ project_id }) => project_id))]
+  const keys = events.flatMap(({ project_id, idempotency_key }) =>
+    idempotency_key === undefined ? [] : [{ project_id, idempotency_key }],
+  )
+  const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
+  const waits = lockTimeout_ms !== undefined
 
-  const lock = patience_ms === undefined ? lockFreeProjects : lockProjects
-  const [, , projects, modules, owners, contacts, keys] = await inOnePacket(client, () =>
+  const [, , projects, modules, owners, contacts, usedKeys] = await inOnePacket(client, () =>
     Promise.all([
       client.query('BEGIN'),
-      patience_ms !== undefined && ask(client, setLockTimeout, [`${patience_ms}ms`]),
-      ask(client, lock, [projectIds]),
-      ask(client, selectModulesInEffect, columnsOf(posts, 'project_id', 'module_id', 'timestamp')),
-      ask(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
-      named.length > 0 ? ask(client, selectContacts, columnsOf(named, 'project_id', 'contact_id')) : [],
-      keyed.length > 0 ? ask(client, selectIdempotencyKeys, columnsOf(keyed, 'project_id', 'idempotency_key')) : [],
+      waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
+      run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
+      run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
+      run(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
+      namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
+      keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
     ]),
   )
-  // Having waited, a project that is not there is gone; its modules are too.
-  const held = new Set(projects.map(({ project_id }) => project_id))
+  const heldProjects = new Set(projects.map(({ project_id }) => project_id))
   return {
-    heldByOthers: new Set(patience_ms === undefined ? projectIds.filter((id) => !held.has(id)) : []),
+    // A project that is not held after waiting for its lock was deleted, and its modules with it.
+    lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !heldProjects.has(id))),
     modules: new Map(modules.map((module) => [module.number, module])),
-    contacts: new Contacts(owners, contacts),
-    keys: new Map(
-      keys.map(({ project_id, idempotency_key, request_digest, response }) => [
-        inProject(project_id, idempotency_key),
-        { request_digest, answer: response },
+    contacts: new ContactResolver(owners, contacts),
+    usedKeys: new Map(
+      usedKeys.map(({ project_id, idempotency_key, request_digest, response }) => [
+        keyInProject(project_id, idempotency_key),
+        { request_digest, repeated: { kind: 'replay', response } },
       ]),
     ),
   }
 }
 
-async function ask<Args extends readonly unknown[], Row>(
+async function run<Args extends readonly unknown[], Row>(
   client: pg.ClientBase,
   query: Prepared<Args, Row>,
   args: Args,
@@ -126,62 +134,47 @@ async function ask<Args extends readonly unknown[], Row>(
   return (await client.query(query.statement(...args))).rows as Row[]
 }
 
-/** An event that this batch stores; `place` is known once its entry is. */
-class NewEvent {
-  readonly event_id = uuidv7()
-  readonly post: Post
-  readonly module: ModuleInEffect
-  readonly contact_id: string
-  /** Of an event with an Idempotency-Key. */
-  readonly digest: Buffer | undefined
-  place: PlaceInEntry = {
-    entry_id: '',
-    max_page_id: null,
-    max_page_key: null,
-    max_page_index: null,
-    total_pages: null,
-  }
+/** What is to be done with an event. */
+type Decision = { kind: 'new'; event: NewEvent } | Replay | DuplicateInBatch | Refusal | { kind: 'locked' }
 
-  constructor(post: Post, module: ModuleInEffect, contact_id: string, digest: Buffer | undefined) {
-    this.post = post
-    this.module = module
-    this.contact_id = contact_id
-    this.digest = digest
-  }
-
-  row() {
-    const { project_id, timestamp, custom_event_name, custom_event_props } = this.post
-    return {
-      project_id,
-      event_id: this.event_id,
-      ...this.place,
-      timestamp,
-      module_version_number: this.module.version_number,
-      event_type: CUSTOM_EVENT,
-      custom_event_name,
-      custom_event_props,
-    }
-  }
-
-  answer(): CustomEventResult {
-    const { project_id, module_id, timestamp, custom_event_name, custom_event_props } = this.post
-    return {
-      group_id: this.module.group_id,
-      project_id,
-      module_id,
-      module_version_number: this.module.version_number,
-      contact_id: this.contact_id,
-      entry_id: this.place.entry_id,
-      timestamp,
-      event_type: CUSTOM_EVENT,
-      custom_event_name,
-      custom_event_props,
-    }
-  }
+/** Respond again as to the event that an earlier batch recorded under the same Idempotency-Key (ADR 0004). */
+interface Replay {
+  kind: 'replay'
+  /** JSON text. */
+  response: string
 }
 
-/** The entry of an event, and how far it had come by then. */
-interface PlaceInEntry {
+/** Respond as to the event before it in this batch that has the same Idempotency-Key. */
+interface DuplicateInBatch {
+  kind: 'duplicate'
+  first: NewEvent
+}
+
+interface Refusal {
+  kind: 'refused'
+  error: ApiError
+}
+
+/** An event that is to be stored. */
+interface NewEvent {
+  event_id: string
+  input: EventToRecord
+  module: ModuleInEffect
+  contact_id: string
+  /** Set by assignEntries. */
+  progress: EntryProgress
+  idempotency: Idempotency | undefined
+}
+
+/** The Idempotency-Key of an event, and what the event must have in common with another one under it. */
+interface Idempotency {
+  idempotency_key: string
+  keyInProject: string
+  request_digest: Buffer
+}
+
+/** The entry of an event, and the furthest page that it had reached by then (docs/semantics.md#furthest-page). */
+interface EntryProgress {
   entry_id: string
   max_page_id: string | null
   max_page_key: string | null
@@ -189,66 +182,53 @@ interface PlaceInEntry {
   total_pages: number | null
 }
 
-/** A post with the Idempotency-Key of an event before it in the batch. */
-class Twin {
-  readonly first: NewEvent
+const NO_ENTRY: EntryProgress = {
+  entry_id: '',
+  max_page_id: null,
+  max_page_key: null,
+  max_page_index: null,
+  total_pages: null,
+}
 
-  constructor(first: NewEvent) {
-    this.first = first
+/** Makes the checks that follow validation, in their order (docs/semantics.md#errors). */
+function decide(input: EventToRecord, module: ModuleInEffect | undefined, state: BatchState, now: string): Decision {
+  const { project_id, module_id } = input
+  if (state.lockedProjects.has(project_id)) return { kind: 'locked' }
+
+  const idempotency = idempotencyOf(input)
+  const used = idempotency && state.usedKeys.get(idempotency.keyInProject)
+  if (used)
+    return used.request_digest.equals(idempotency.request_digest) ? used.repeated : refuse(idempotencyKeyReused())
+
+  if (!module) return refuse(moduleDoesNotExist(module_id))
+  const contact = state.contacts.resolve(project_id, input.identifiers, now)
+  if (!contact.ok) return refuse(contact.error)
+
+  const { contact_id } = contact
+  const event: NewEvent = { event_id: uuidv7(), input, module, contact_id, progress: NO_ENTRY, idempotency }
+  if (idempotency) {
+    const { request_digest } = idempotency
+    state.usedKeys.set(idempotency.keyInProject, { request_digest, repeated: { kind: 'duplicate', first: event } })
   }
+  return { kind: 'new', event }
 }
 
-/** Whose event it is, or why it is none: what the order of checks comes to after validation (decisions, "Errors"). */
-function decide(post: Post, known: Known, module: ModuleInEffect | undefined, now: string): Outcome | NewEvent | Twin {
-  const { project_id, module_id, idempotency_key } = post
-  if (known.heldByOthers.has(project_id)) return undefined
-  const key = idempotency_key === undefined ? undefined : inProject(project_id, idempotency_key)
-  const digest = key === undefined ? undefined : requestDigest(post)
-  const used = key === undefined ? undefined : known.keys.get(key)
-  if (used && digest) return answerAgain(used, digest)
+const refuse = (error: ApiError): Refusal => ({ kind: 'refused', error })
 
-  if (!module) return moduleDoesNotExist(module_id)
-  const contact_id = known.contacts.identify(project_id, post.identifiers, now)
-  if (contact_id instanceof ApiError) return contact_id
-  const event = new NewEvent(post, module, contact_id, digest)
-  if (key !== undefined && digest) known.keys.set(key, { request_digest: digest, answer: event })
-  return event
+function idempotencyOf(input: EventToRecord): Idempotency | undefined {
+  const { project_id, idempotency_key } = input
+  if (idempotency_key === undefined) return undefined
+  const request_digest = requestDigest(input)
+  return { idempotency_key, keyInProject: keyInProject(project_id, idempotency_key), request_digest }
 }
 
-function answerAgain({ request_digest, answer }: UsedKey, digest: Buffer): Recorded | Twin | ApiError {
-  if (!request_digest.equals(digest)) return idempotencyKeyReused()
-  return answer instanceof NewEvent
-    ? new Twin(answer)
-    : { body: JSON.parse(answer) as CustomEventResult, replayed: true }
-}
-
-/** Gives each event its entry: one that is there, else a new one. @returns the new ones */
-async function chooseEntries(client: pg.ClientBase, events: readonly NewEvent[], contacts: Contacts, now: string) {
-  // A contact of this batch has no entries yet.
-  const asked = events
-    .filter(({ post, contact_id }) => !contacts.isNew(post.project_id, contact_id))
-    .map((event) => ({ ...event.post, event, contact_id: event.contact_id }))
-  const columns = columnsOf(asked, 'project_id', 'contact_id', 'module_id', 'timestamp')
-  const found = asked.length > 0 ? await ask(client, selectEntriesInEffect, columns) : []
-  for (const { number, ...place } of found) (asked[number - 1] as (typeof asked)[number]).event.place = place
-
-  const added = new Map<string, NewEntry>()
-  for (const event of events.filter(({ place }) => place.entry_id === '')) {
-    const { project_id, module_id, timestamp } = event.post
-    const key = inProject(project_id, `${event.contact_id}\0${module_id}`)
-    const entry = added.get(key) ?? {
-      project_id,
-      entry_id: uuidv7(),
-      module_id,
-      contact_id: event.contact_id,
-      created_at: earlier(timestamp, now),
-      updated_at: now,
-      entry_data: '{}',
-    }
-    added.set(key, entry)
-    event.place.entry_id = entry.entry_id
-  }
-  return [...added.values()]
+/** SHA-256 of what makes two requests the same event: the fields as parsed, identifiers in any order. */
+function requestDigest(input: EventToRecord): Buffer {
+  const { module_id, timestamp, custom_event_name, custom_event_props } = input
+  const identifiers = input.identifiers.map(({ digest }) => digest.toString('hex')).sort()
+  return createHash('sha256')
+    .update(JSON.stringify([module_id, timestamp, custom_event_name, custom_event_props, identifiers]))
+    .digest()
 }
 
 interface NewEntry {
@@ -261,32 +241,116 @@ interface NewEntry {
   entry_data: string
 }
 
-/** The earlier of two instants in the wire's form, which sorts as they do. */
+/**
+ * Sets each event's progress: in the entry of its contact that is in effect (docs/semantics.md#entry), else in a new one.
+ *
+ * @returns the new entries
+ */
+async function assignEntries(
+  client: pg.ClientBase,
+  events: readonly NewEvent[],
+  contacts: ContactResolver,
+  now: string,
+): Promise<NewEntry[]> {
+  const ofKnownContacts = events
+    .filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
+    .map((event) => ({ ...event.input, event, contact_id: event.contact_id }))
+  const columns = columnsOf(ofKnownContacts, 'project_id', 'contact_id', 'module_id', 'timestamp')
+  const found = ofKnownContacts.length > 0 ? await run(client, selectEntriesInEffect, columns) : []
+  for (const { number, ...progress } of found) {
+    const { event } = ofKnownContacts[number - 1] as (typeof ofKnownContacts)[number]
+    event.progress = progress
+  }
+
+  const newEntries = new Map<string, NewEntry>()
+  for (const event of events.filter(({ progress }) => progress === NO_ENTRY)) {
+    const { project_id, module_id, timestamp } = event.input
+    const { contact_id } = event
+    const key = keyInProject(project_id, `${contact_id}\0${module_id}`)
+    const entry = newEntries.get(key) ?? {
+      project_id,
+      entry_id: uuidv7(),
+      module_id,
+      contact_id,
+      created_at: earlier(timestamp, now),
+      updated_at: now,
+      entry_data: '{}',
+    }
+    newEntries.set(key, entry)
+    event.progress = { ...NO_ENTRY, entry_id: entry.entry_id }
+  }
+  return [...newEntries.values()]
+}
+
+/** The earlier of two ISO timestamps in UTC, which sort as text. */
 const earlier = (a: string, b: string): string => (a < b ? a : b)
 
-/** Writes all rows and commits, in one round trip: what fails makes PostgreSQL refuse the rest, the commit included. */
-async function commit(client: pg.ClientBase, events: NewEvent[], entries: NewEntry[], { added }: Contacts) {
+/** Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included. */
+async function insertAndCommit(
+  client: pg.ClientBase,
+  events: readonly NewEvent[],
+  entries: readonly NewEntry[],
+  { added }: ContactResolver,
+): Promise<void> {
   const keys = events.flatMap((event) => {
-    const { project_id, idempotency_key } = event.post
-    const { event_id, digest: request_digest } = event
-    if (idempotency_key === undefined || request_digest === undefined) return []
-    return [{ project_id, idempotency_key, event_id, request_digest, response: JSON.stringify(event.answer()) }]
+    const { event_id, input, idempotency } = event
+    if (!idempotency) return []
+    const { idempotency_key, request_digest } = idempotency
+    const response = JSON.stringify(resultOf(event))
+    return [{ project_id: input.project_id, idempotency_key, event_id, request_digest, response }]
   })
   const statements = [
     added.contacts.length > 0 && insertContacts(added.contacts),
     added.identifiers.length > 0 && insertIdentifiers(added.identifiers),
     entries.length > 0 && insertEntries(entries),
-    events.length > 0 && insertEvents(events.map((event) => event.row())),
+    events.length > 0 && insertEvents(events.map(rowOf)),
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
   await inOnePacket(client, () => Promise.all(statements.map((statement) => client.query(statement))))
 }
 
-/** SHA-256 of what makes two posts the same: the fields as parsed, identifiers in any order. */
-function requestDigest({ module_id, timestamp, custom_event_name, custom_event_props, identifiers }: Post): Buffer {
-  const digests = identifiers.map(({ digest }) => digest.toString('hex')).sort()
-  return createHash('sha256')
-    .update(JSON.stringify([module_id, timestamp, custom_event_name, custom_event_props, digests]))
-    .digest()
+function rowOf({ event_id, input, module, progress }: NewEvent) {
+  const { project_id, timestamp, custom_event_name, custom_event_props } = input
+  return {
+    project_id,
+    event_id,
+    ...progress,
+    timestamp,
+    module_version_number: module.version_number,
+    event_type: CUSTOM_EVENT,
+    custom_event_name,
+    custom_event_props,
+  }
+}
+
+function resultOf({ input, module, contact_id, progress }: NewEvent): CustomEventResult {
+  const { project_id, module_id, timestamp, custom_event_name, custom_event_props } = input
+  return {
+    group_id: module.group_id,
+    project_id,
+    module_id,
+    module_version_number: module.version_number,
+    contact_id,
+    entry_id: progress.entry_id,
+    timestamp,
+    event_type: CUSTOM_EVENT,
+    custom_event_name,
+    custom_event_props,
+  }
+}
+
+function outcomeOf(decision: Decision): Outcome {
+  switch (decision.kind) {
+    case 'new':
+      return { status: 'recorded', response: { body: resultOf(decision.event), replayed: false } }
+    case 'duplicate':
+      return { status: 'recorded', response: { body: resultOf(decision.first), replayed: true } }
+    case 'replay':
+      return { status: 'recorded', response: { body: JSON.parse(decision.response), replayed: true } }
+    case 'refused':
+      return { status: 'refused', error: decision.error }
+    case 'locked':
+      return { status: 'locked' }
+  }
 }

@@ -1,199 +1,232 @@
 import type pg from 'pg'
 import { isLockTimeout, isRetryable, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
-import { type Outcome, type Post, type Recorded, recordBatch } from './batch.ts'
-import type { ParsedEvent } from './parse.ts'
+import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
+import type { ParsedEvent } from './custom-event.ts'
+import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
 
-const MAX_TRIES = 5
-
-export interface RecorderLimits {
+export interface RecorderOptions {
   /**
-   * How many events may be under way or wait for their turn, over all projects, before more are turned away. Those of one
-   * project may take up half of it, so that one that is held up leaves room for the others.
+   * How many events of all projects may wait or be recorded before more are refused. One project may have half of them, so
+   * that a locked one leaves room for the others.
    */
   maxQueuedEvents?: number
-  /** How long an event may wait for its turn, in milliseconds; its caller has given up by then, or tries elsewhere. */
+  /** How long an event may wait until a batch records it, in milliseconds. */
   maxQueueWait_ms?: number
-  /** How long a batch may wait for its project to be free before others have their turn, in milliseconds. */
+  /** How long a single-project batch waits for the project's lock before it makes room for other projects, in milliseconds. */
   lockTimeout_ms?: number
   /** The most events of one transaction. */
   maxBatchSize?: number
 }
 
-/** A post that waits for its turn. */
-interface Waiting {
-  post: Post
-  /** When it has waited too long, on the clock of performance.now(). */
-  latest_ms: number
-  settle: (outcome: Recorded | Error) => void
+const DEFAULTS: Required<RecorderOptions> = {
+  // A fraction of a second's load when the database is well; when it stalls, memory stays bounded.
+  maxQueuedEvents: 2_000,
+  // About as long as HTTP clients wait; past it nobody is likely to read the response.
+  maxQueueWait_ms: 10_000,
+  // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.
+  lockTimeout_ms: 500,
+  // The commit and the round trips shared by so many cost next to nothing per event; more would only hold locks for longer.
+  maxBatchSize: 256,
 }
 
+/** Attempts at a transaction that loses by a serialization failure or a deadlock, which are rare: the locks prevent them. */
+const MAX_ATTEMPTS = 5
+
 /**
- * Records custom events in batches: while one commits, the next gathers, over all projects and without timers, so that a
- * lone event is recorded at once and a crowd shares its commits. Each batch is one transaction that holds its projects'
- * rows, so the outcome is always that of the posts one after another, also with several processes on one database.
+ * A multi-project batch skips projects that are locked and so never waits. A single-project batch waits for the lock of its
+ * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other.
+ */
+type BatchKind = 'multi-project' | 'single-project'
+
+/** The state of the queues that each kind of batch takes events from. */
+const SOURCE_STATES = { 'multi-project': 'queued', 'single-project': 'locked' } as const
+
+interface Batch {
+  kind: BatchKind
+  queues: ProjectQueue[]
+  events: QueuedEvent[]
+}
+
+/** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
+type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
+
+const LOCKED: RecorderOutcome = { status: 'locked' }
+
+/**
+ * Records custom events by natural batching (ADR 0008): while a batch is committed, the events for the next one gather, of
+ * all projects and without timers.
+ *
+ * It trades latency for throughput, and only under load: an event waits for at most the batches ahead of it, and many events
+ * share one commit and its round trips. An event that arrives alone is recorded at once.
+ *
+ * A batch is one transaction that locks its projects' rows, so that the outcome is that of one event after another, with
+ * several processes on one database too (docs/semantics.md#concurrency). A project is in one batch at a time; its events
+ * that wait are in a ProjectQueue, the state of which decides which kind of batch comes next.
  */
 export class Recorder {
   readonly #pool: pg.Pool
-  readonly #limits: Required<RecorderLimits>
-  readonly #waiting = new Map<string, Waiting[]>()
-  /** Projects with a batch under way: a second one would only wait for the first. */
-  readonly #busy = new Set<string>()
-  /** Projects that somebody else was seen to write in. */
-  readonly #contested = new Set<string>()
-  /** Batches that may be begun: of all projects together, which never wait for a lock, and of contested ones alone. */
-  readonly #free: { shared: number; lone: number }
-  /** Connections that are at hand for the next batches of this moment, else they go back to the pool. */
-  readonly #idle: pg.PoolClient[] = []
-  #pending = 0
+  readonly #options: Required<RecorderOptions>
+  /** Those that are not idle; the first is served first. */
+  readonly #queues = new Map<string, ProjectQueue>()
+  /** How many more batches of each kind may run at a time. */
+  readonly #freeSlots: Record<BatchKind, number>
+  /** Connections of batches that just ended, for those that begin in the same turn of the event loop. */
+  readonly #warmConnections: pg.PoolClient[] = []
+  #pendingEvents = 0
   #isScheduled = false
 
   /**
-   * @param pool of at least two connections of the recorder's own, in pipeline mode, so that writers never keep readers
-   * from theirs
+   * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
+   * waiting
    */
-  constructor(pool: pg.Pool, limits: RecorderLimits = {}) {
+  constructor(pool: pg.Pool, options: RecorderOptions = {}) {
     this.#pool = pool
-    this.#limits = {
-      maxQueuedEvents: 2_000,
-      maxQueueWait_ms: 10_000,
-      lockTimeout_ms: 500,
-      maxBatchSize: 256,
-      ...limits,
-    }
+    this.#options = { ...DEFAULTS, ...options }
+    // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     const half = Math.max(1, Math.floor(pool.options.max / 2))
-    this.#free = { shared: half, lone: half }
+    this.#freeSlots = { 'multi-project': half, 'single-project': half }
   }
 
   /**
-   * Records the event and resolves once it is committed; with an idempotency key that was used for the same event,
-   * resolves to the stored answer.
+   * Records the event. Resolves once it is committed, or was under the same idempotency key before.
    *
-   * @throws ApiError module_does_not_exist, identifier_conflict, idempotency_key_reused; service_unavailable when too
-   * many wait or this one waited too long. What the database answers to a transaction that lost against others too
-   * often
+   * @throws ApiError module_does_not_exist, identifier_conflict, idempotency_key_reused; service_unavailable when too many
+   * events are queued or this one was for too long. The database's error otherwise
    */
   async record(project_id: string, event: ParsedEvent, idempotency_key?: string): Promise<Recorded> {
-    const { maxQueuedEvents } = this.#limits
-    const ahead = this.#waiting.get(project_id)?.length ?? 0
-    if (this.#pending >= maxQueuedEvents || ahead >= maxQueuedEvents / 2) throw serviceUnavailable()
-    this.#pending += 1
-    const post = { ...event, project_id, idempotency_key }
-    const latest_ms = performance.now() + this.#limits.maxQueueWait_ms
-    const outcome = await new Promise<Recorded | Error>((settle) => {
-      this.#queueOf(project_id).push({ post, latest_ms, settle })
-      this.#schedule()
-    })
-    this.#pending -= 1
-    if (outcome instanceof Error) throw outcome
-    return outcome
+    const { maxQueuedEvents, maxQueueWait_ms } = this.#options
+    const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
+    if (this.#pendingEvents >= maxQueuedEvents || queue.size >= maxQueuedEvents / 2) throw serviceUnavailable()
+    this.#queues.set(project_id, queue)
+    this.#pendingEvents += 1
+    try {
+      return await new Promise((resolve, reject) => {
+        const deadline_ms = performance.now() + maxQueueWait_ms
+        queue.add({ event: { ...event, project_id, idempotency_key }, deadline_ms, resolve, reject })
+        this.#schedule()
+      })
+    } finally {
+      this.#pendingEvents -= 1
+    }
   }
 
-  #queueOf(projectId: string): Waiting[] {
-    const queue = this.#waiting.get(projectId) ?? []
-    this.#waiting.set(projectId, queue)
-    return queue
-  }
-
-  /** Begins batches once all that arrives in this turn of the event loop is there. */
+  /** Starts batches once all events that arrive in this turn of the event loop are queued. */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
     setImmediate(() => {
       this.#isScheduled = false
-      this.#begin()
+      this.#startBatches()
     })
   }
 
-  #begin(): void {
-    for (const kind of ['shared', 'lone'] as const) {
-      for (let batch = this.#take(kind); batch.length > 0; batch = this.#take(kind)) void this.#run(kind, batch)
+  #startBatches(): void {
+    for (const kind of ['multi-project', 'single-project'] as const) {
+      while (this.#freeSlots[kind] > 0) {
+        const batch = this.#nextBatch(kind)
+        if (batch.events.length === 0) break
+        void this.#run(batch)
+      }
     }
-    for (const client of this.#idle.splice(0)) client.release()
+    for (const connection of this.#warmConnections.splice(0)) connection.release()
   }
 
-  /** The next batch of this kind; none when there is nothing to do, or no connection to do it on. */
-  #take(kind: 'shared' | 'lone'): Waiting[] {
-    const batch: Waiting[] = []
-    if (this.#free[kind] === 0) return batch
-    for (const [projectId, queue] of this.#waiting) {
-      if (this.#busy.has(projectId) || this.#contested.has(projectId) !== (kind === 'lone')) continue
-      batch.push(...queue.splice(0, this.#limits.maxBatchSize - batch.length))
-      // What is left goes to the back: the others come first.
-      this.#waiting.delete(projectId)
-      if (queue.length > 0) this.#waiting.set(projectId, queue)
-      if (kind === 'lone' || batch.length === this.#limits.maxBatchSize) break
+  /** Takes events for a batch of this kind; an empty one when none wait for it. */
+  #nextBatch(kind: BatchKind): Batch {
+    const { maxBatchSize } = this.#options
+    const batch: Batch = { kind, queues: [], events: [] }
+    for (const queue of this.#queues.values()) {
+      if (queue.state !== SOURCE_STATES[kind]) continue
+      batch.queues.push(queue)
+      batch.events.push(...queue.take(maxBatchSize - batch.events.length))
+      if (kind === 'single-project' || batch.events.length === maxBatchSize) break
     }
     return batch
   }
 
-  /** Records the batch and tells each caller its outcome. What was left out waits on, at the head of its queue. */
-  async #run(kind: 'shared' | 'lone', batch: Waiting[]): Promise<void> {
-    const projectIds = new Set(batch.map(({ post }) => post.project_id))
-    for (const projectId of projectIds) {
-      this.#busy.add(projectId)
-      // Whether it still is, this batch finds out.
-      this.#contested.delete(projectId)
-    }
-    this.#free[kind] -= 1
-
+  /** Records a batch and settles its events; those of locked projects go back to their queues. Never rejects. */
+  async #run({ kind, queues, events }: Batch): Promise<void> {
+    this.#freeSlots[kind] -= 1
     const now_ms = performance.now()
-    const [late, timely] = partition(batch, ({ latest_ms }) => latest_ms < now_ms)
-    for (const { settle } of late) settle(serviceUnavailable())
-    const outcomes = await this.#outcomesOf(
-      timely.map(({ post }) => post),
-      kind === 'lone',
+    const [expired, current] = partition(events, ({ deadline_ms }) => deadline_ms < now_ms)
+    for (const { reject } of expired) reject(serviceUnavailable())
+
+    const lockTimeout_ms = kind === 'single-project' ? this.#options.lockTimeout_ms : undefined
+    const outcomes = await this.#record(
+      current.map(({ event }) => event),
+      lockTimeout_ms,
     )
-    const leftOut = timely.filter((_, i) => outcomes[i] === undefined)
-    for (const waiting of leftOut.toReversed()) {
-      this.#contested.add(waiting.post.project_id)
-      this.#queueOf(waiting.post.project_id).unshift(waiting)
-    }
-    this.#free[kind] += 1
-    for (const projectId of projectIds) this.#busy.delete(projectId)
-    // What comes next is on its way before the callers are told: PostgreSQL works on it while they are.
-    this.#begin()
-    timely.forEach(({ settle }, i) => {
-      const outcome = outcomes[i]
-      if (outcome !== undefined) settle(outcome)
-    })
+
+    const locked = current.filter((_, i) => outcomes[i]?.status === 'locked')
+    const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
+    for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
+    this.#freeSlots[kind] += 1
+    // Before the callers go on: PostgreSQL records the next batches while they send their responses.
+    this.#startBatches()
+    for (const [i, queued] of current.entries()) settle(queued, outcomes[i] as RecorderOutcome)
   }
 
-  /** What became of each post; an error of the database that cannot be laid at one post's door is everybody's. */
-  async #outcomesOf(posts: Post[], wait: boolean): Promise<(Outcome | Error)[]> {
-    for (let tries = 1; posts.length > 0; tries += 1) {
+  /** What waits in the queue of a project that was just served comes after the other projects. */
+  #finish(queue: ProjectQueue, locked: readonly QueuedEvent[]): void {
+    queue.finish(locked)
+    this.#queues.delete(queue.projectId)
+    if (queue.state !== 'idle') this.#queues.set(queue.projectId, queue)
+  }
+
+  /** Records events in one transaction; one by one when it fails and the database is available. */
+  async #record(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
+    if (events.length === 0) return []
+    for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.#transaction(posts, wait)
+        return await this.#transaction(events, lockTimeout_ms)
       } catch (error) {
-        if (isLockTimeout(error)) return posts.map(() => undefined)
-        if (isRetryable(error) && tries < MAX_TRIES) continue
-        if (posts.length === 1 || isUnavailable(error)) return posts.map(() => error as Error)
-        break
+        if (isLockTimeout(error)) return events.map(() => LOCKED)
+        if (isRetryable(error) && attempt < MAX_ATTEMPTS) continue
+        if (events.length > 1 && !isUnavailable(error)) return this.#recordOneByOne(events, lockTimeout_ms)
+        return events.map(() => ({ status: 'failed', error }))
       }
     }
-    // One of them is at fault; on their own, it alone fails.
-    const outcomes: (Outcome | Error)[] = []
-    for (const post of posts) outcomes.push(...(await this.#outcomesOf([post], wait)))
+  }
+
+  /**
+   * For a batch that one of its events makes fail: alone, only that event does. Once one is locked, later events of its
+   * project are left out too, so that they do not overtake it.
+   */
+  async #recordOneByOne(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
+    const outcomes: RecorderOutcome[] = []
+    const lockedProjects = new Set<string>()
+    for (const event of events) {
+      const isBehindLocked = lockedProjects.has(event.project_id)
+      const [outcome] = isBehindLocked ? [LOCKED] : await this.#record([event], lockTimeout_ms)
+      if (outcome?.status === 'locked') lockedProjects.add(event.project_id)
+      outcomes.push(outcome as RecorderOutcome)
+    }
     return outcomes
   }
 
-  async #transaction(posts: Post[], wait: boolean): Promise<Outcome[]> {
-    const client = this.#idle.pop() ?? (await this.#pool.connect())
+  /** @throws an error that isUnavailable when it is unknown whether the transaction was committed: it must not be repeated */
+  async #transaction(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<Outcome[]> {
+    const connection = this.#warmConnections.pop() ?? (await this.#pool.connect())
     try {
-      const outcomes = await recordBatch(client, posts, wait ? this.#limits.lockTimeout_ms : undefined)
-      this.#idle.push(client)
+      const outcomes = await recordBatch(connection, events, lockTimeout_ms)
+      this.#warmConnections.push(connection)
       return outcomes
     } catch (error) {
-      // Behind what failed PostgreSQL refuses everything until the transaction ends.
-      const isSane = await client.query('ROLLBACK').then(
+      const isRolledBack = await connection.query('ROLLBACK').then(
         () => true,
         () => false,
       )
-      client.release(!isSane)
-      // Nobody knows whether a transaction was committed whose connection broke, so it must not be run again.
-      throw isSane ? error : new Error('Connection terminated within a transaction', { cause: error })
+      connection.release(!isRolledBack)
+      throw isRolledBack ? error : new Error('Connection terminated within a transaction', { cause: error })
     }
   }
+}
+
+/** Gives the caller of a queued event its outcome; an event that is back in its queue has none yet. */
+function settle({ resolve, reject }: QueuedEvent, outcome: RecorderOutcome): void {
+  if (outcome.status === 'recorded') resolve(outcome.response)
+  else if (outcome.status !== 'locked') reject(outcome.error)
 }
 
 function partition<T>(items: readonly T[], test: (item: T) => boolean): [T[], T[]] {

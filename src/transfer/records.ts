@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
-import { CUSTOM_EVENT, customEventPropsProblem, PAGE_VIEWED } from '../domain/event.ts'
-import { canonicalValue, type Identifier, keyProblem } from '../domain/identifier.ts'
-import { hasCodePoints, hasControlCharacter, idProblem, isStorable, quoted } from '../domain/text.ts'
+import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/event.ts'
+import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
+import { hasCodePoints, hasControlCharacter, idIssue, isStorable, quoted } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 
 export interface ProjectRecord {
@@ -145,7 +145,7 @@ const text: Read<string> = (value, pointer) => {
 
 const id: Read<string> = (value, pointer) => {
   if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
-  const problem = idProblem(value)
+  const problem = idIssue(value)
   if (problem) throw new Problem(pointer, problem)
   return value
 }
@@ -175,7 +175,7 @@ const json: Read<string> = (value, pointer, limits) => {
 
 const props: Read<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  const problem = customEventPropsProblem(read)
+  const problem = customEventPropsIssue(read)
   if (problem) throw new Problem(pointer, problem)
   return read
 }
@@ -221,10 +221,10 @@ function readIdentifier(item: unknown, pointer: string): CanonicalIdentifier {
   refuseUnknown(Object.keys(others), ['key', 'value'], pointer)
   if (typeof key !== 'string') throw new Problem(`${pointer}/key`, 'must be a string')
   if (typeof value !== 'string') throw new Problem(`${pointer}/value`, 'must be a string')
-  const problem = keyProblem(key)
+  const problem = identifierKeyIssue(key)
   if (problem) throw new Problem(`${pointer}/key`, problem)
   const parsed = canonicalValue(value)
-  if (!parsed.ok) throw new Problem(`${pointer}/value`, parsed.problem)
+  if (!parsed.ok) throw new Problem(`${pointer}/value`, parsed.issue)
   return { key, value, canonical: parsed.canonical }
 }
 

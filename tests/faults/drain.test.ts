@@ -32,7 +32,7 @@ afterEach(async () => {
   await database.drop()
 })
 
-/** A connection that is kept alive; `answers` is all that comes over it until it is closed. */
+/** A keep-alive connection; `responses` resolves to everything received when it is closed. */
 function openConnection() {
   const { hostname, port } = new URL(service.address)
   const socket = connectSocket(Number(port), hostname)
@@ -44,17 +44,17 @@ function openConnection() {
     )
   return {
     socket,
-    answers: text(socket),
+    responses: text(socket),
     get: (path: string) => send('GET', path),
     record: (custom_event_name: string) =>
       send('POST', '/projects/demo/events', JSON.stringify(customEvent({ custom_event_name }))),
   }
 }
 
-/** Less than the service waits for callers that do not let go. */
+/** Less than the service waits for clients that keep their connections open. */
 const SOON_ms = 20_000
 
-/** Resolves once the service has said in its log that it stops. */
+/** Resolves once the service has logged that it is stopping. */
 const stopping = () => expect.poll(() => service.stdout(), { timeout: 10_000, interval: 10 }).toContain('stopping')
 
 const isRefused = () =>
@@ -63,7 +63,7 @@ const isRefused = () =>
     () => true,
   )
 
-const statusesOf = (answers: string) => [...answers.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map(([, status]) => status)
+const statusesOf = (responses: string) => [...responses.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map(([, status]) => status)
 
 const storedNames = async () => {
   const rows = await db.selectFrom('events').select('custom_event_name').orderBy('custom_event_name').execute()
@@ -72,16 +72,16 @@ const storedNames = async () => {
 
 test.each<[string, NodeJS.Signals[]]>([
   ['SIGTERM', ['SIGTERM']],
-  ['SIGINT, which npm passes on a second time', ['SIGINT', 'SIGINT']],
-  ['SIGINT and SIGTERM again and again', ['SIGINT', 'SIGTERM', 'SIGINT', 'SIGTERM']],
+  ['SIGINT, sent a second time by npm', ['SIGINT', 'SIGINT']],
+  ['SIGINT and SIGTERM, repeatedly', ['SIGINT', 'SIGTERM', 'SIGINT', 'SIGTERM']],
 ])(
-  '%s lets requests under way finish, takes no new ones, and ends with 0 soon',
+  '%s finishes the requests in flight, accepts no new ones, and exits with 0 soon',
   { timeout: SOON_ms },
   async (_, signals) => {
     const busy = openConnection()
     const queued = openConnection()
     const idle = openConnection()
-    busy.record('under way')
+    busy.record('in flight')
     await obstacle.waiting(1)
     queued.record('in the queue')
     idle.get('/livez')
@@ -92,14 +92,14 @@ test.each<[string, NodeJS.Signals[]]>([
       await stopping()
     }
     await expect.poll(isRefused).toBe(true)
-    expect(statusesOf(await idle.answers)).toEqual(['200'])
+    expect(statusesOf(await idle.responses)).toEqual(['200'])
     busy.get('/projects/demo/modules')
 
     await obstacle.release()
-    // The answer to the new request is a 503, unless the connection was closed before it was read.
-    expect(['200', '200 503']).toContain(statusesOf(await busy.answers).join(' '))
-    expect(statusesOf(await queued.answers)).toEqual(['200'])
+    // The new request gets a 503, unless the connection was closed before it was read.
+    expect(['200', '200 503']).toContain(statusesOf(await busy.responses).join(' '))
+    expect(statusesOf(await queued.responses)).toEqual(['200'])
     expect(await service.exit).toBe(0)
-    expect(await storedNames()).toEqual(['in the queue', 'under way'])
+    expect(await storedNames()).toEqual(['in flight', 'in the queue'])
   },
 )

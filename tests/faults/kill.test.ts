@@ -11,7 +11,7 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
 import { kill, type Service, startService } from '../support/service.ts'
 
-// A database that must survive: its own PostgreSQL, with fsync and all.
+// Durability is tested on a PostgreSQL of its own, with fsync on.
 let dataDir: string
 let server: DatabaseServer
 let db: Database
@@ -45,28 +45,28 @@ const storedNames = async () => {
   return rows.map(({ custom_event_name }) => custom_event_name)
 }
 
-test('what was answered with 200 is there after kill -9 of the service in the middle of other requests', async () => {
-  expect((await post('answered')).status).toBe(200)
+test('an event that got a 200 survives kill -9 of the service during other requests', async () => {
+  expect((await post('recorded')).status).toBe(200)
   const others = Array.from({ length: 20 }, async (_, i) => {
     const response = await post(`other-${i}`)
-    if (response.status !== 200) throw new Error(`answered with ${response.status}`)
+    if (response.status !== 200) throw new Error(`got ${response.status}`)
     return `other-${i}`
   })
   await Promise.any(others)
   await kill(service)
-  const answered = (await Promise.allSettled(others)).flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-  expect(await storedNames()).toEqual(expect.arrayContaining(['answered', ...answered]))
+  const recorded = (await Promise.allSettled(others)).flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
+  expect(await storedNames()).toEqual(expect.arrayContaining(['recorded', ...recorded]))
   expect(new Set(await storedNames()).size).toBe((await storedNames()).length)
 
   service = await startService({ DATA_DIR: dataDir })
   expect((await post('after')).status).toBe(200)
 })
 
-test('what was answered with 200 is there after kill -9 of PostgreSQL, and the service comes back by itself', async () => {
+test('an event that got a 200 survives kill -9 of PostgreSQL, and the service recovers by itself', async () => {
   const pidFile = path.join(dataDir, 'postgres/postmaster.pid')
   for (const round of ['first', 'second']) {
     const pid = Number.parseInt(await readFile(pidFile, 'utf8'), 10)
-    expect((await post(`${round}-answered`)).status).toBe(200)
+    expect((await post(`${round}-before`)).status).toBe(200)
     process.kill(pid, 'SIGKILL')
 
     const statuses: number[] = []
@@ -74,11 +74,11 @@ test('what was answered with 200 is there after kill -9 of PostgreSQL, and the s
     while (statuses.at(-1) !== 200) statuses.push((await post(name)).status)
     expect(statuses.filter((status) => status !== 503)).toEqual([200])
   }
-  // The last of them may have been answered by a backend that outlived its postmaster.
+  // The last 200 may be from a backend that outlived its postmaster, so the restart may still be under way.
   expect(await vi.waitFor(storedNames, { timeout: 20_000 })).toEqual([
     'first-after',
-    'first-answered',
+    'first-before',
     'second-after',
-    'second-answered',
+    'second-before',
   ])
 })

@@ -27,10 +27,10 @@ const READS = [
   '/projects/demo/entries-page-views',
 ]
 
-function expectUnavailable(answer: LightMyRequestResponse): void {
-  expect(answer.statusCode, answer.body).toBe(503)
-  expect(answer.json()).toMatchObject({ error: { code: 'service_unavailable' }, projectId: 'demo' })
-  expect(answer.headers['retry-after']).toMatch(/^[1-9]\d*$/)
+function expectUnavailable(response: LightMyRequestResponse): void {
+  expect(response.statusCode, response.body).toBe(503)
+  expect(response.json()).toMatchObject({ error: { code: 'service_unavailable' }, projectId: 'demo' })
+  expect(response.headers['retry-after']).toMatch(/^[1-9]\d*$/)
 }
 
 const eventNames = async () => {
@@ -38,8 +38,8 @@ const eventNames = async () => {
   return rows.map(({ custom_event_name }) => custom_event_name)
 }
 
-describe('while the database is away', () => {
-  test.each(READS)('GET %s is a 503, and 200 once it is back', async (path) => {
+describe('while the database is unreachable', () => {
+  test.each(READS)('GET %s is a 503, and a 200 once it is back', async (path) => {
     expect((await api.call({ path })).statusCode).toBe(200)
     proxy.cut()
     expectUnavailable(await api.call({ path }))
@@ -48,21 +48,21 @@ describe('while the database is away', () => {
     expect((await api.call({ path })).statusCode).toBe(200)
   })
 
-  test('recordCustomEvent is a 503 and stores nothing, and 200 once it is back', async () => {
+  test('recordCustomEvent is a 503 that stores nothing, and a 200 once it is back', async () => {
     proxy.cut()
-    expectUnavailable(await post(api, customEvent({ custom_event_name: 'while away' })))
+    expectUnavailable(await post(api, customEvent({ custom_event_name: 'while unreachable' })))
     proxy.restore()
-    expect(await eventNames()).not.toContain('while away')
+    expect(await eventNames()).not.toContain('while unreachable')
     expect((await post(api, customEvent({ custom_event_name: 'back again' }))).statusCode).toBe(200)
     expect(await eventNames()).toContain('back again')
   })
 
-  test.each([null, 'ft_wrong'])('the key %s is refused all the same', async (key) => {
+  test.each([null, 'ft_wrong'])('the key %s is still refused', async (key) => {
     proxy.cut()
     expect((await api.call({ path: '/projects/demo/modules', key })).statusCode).toBe(401)
   })
 
-  test('the process is alive but not ready', async () => {
+  test('the service is live but not ready', async () => {
     proxy.cut()
     expect((await api.call({ path: '/livez' })).statusCode).toBe(200)
     expect((await api.call({ path: '/readyz' })).statusCode).toBe(503)
@@ -72,45 +72,45 @@ describe('while the database is away', () => {
 })
 
 describe('a connection that breaks', () => {
-  test('under a read makes it a 503', async () => {
+  test('during a read makes it a 503', async () => {
     const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE modules')
-    const answer = api.call({ path: '/projects/demo/modules' })
+    const response = api.call({ path: '/projects/demo/modules' })
     await obstacle.waiting(1)
     proxy.cut()
-    expectUnavailable(await answer)
+    expectUnavailable(await response)
     await obstacle.release()
   })
 
-  test('under a recording transaction makes it a 503 that stored nothing', async () => {
+  test('during a recording transaction makes it a 503 that stores nothing', async () => {
     const obstacle = await holdProject(api.databaseUrl)
-    const answer = post(api, customEvent({ custom_event_name: 'broken off' }))
+    const response = post(api, customEvent({ custom_event_name: 'interrupted' }))
     await obstacle.waiting(1)
     proxy.cut()
-    expectUnavailable(await answer)
+    expectUnavailable(await response)
     await obstacle.release()
-    expect(await eventNames()).not.toContain('broken off')
+    expect(await eventNames()).not.toContain('interrupted')
   })
 
-  test('at any moment gives nothing but 200 and 503, and every 200 is stored once', async () => {
+  test('at any moment causes only 200 and 503, and every 200 is stored once', async () => {
     const stored: string[] = []
     const lost: string[] = []
     for (let round = 0; round < 30; round += 1) {
-      const answers = Array.from({ length: 8 }, async (_, i) => {
+      const responses = Array.from({ length: 8 }, async (_, i) => {
         const custom_event_name = `round ${round}, ${i}`
-        const answer = await post(api, customEvent({ custom_event_name }))
-        if (answer.statusCode === 200) stored.push(custom_event_name)
+        const response = await post(api, customEvent({ custom_event_name }))
+        if (response.statusCode === 200) stored.push(custom_event_name)
         else {
-          expectUnavailable(answer)
+          expectUnavailable(response)
           lost.push(custom_event_name)
         }
-        // The moment of the cut differs from round to round: after the first answer, the second, …
+        // The moment of the cut differs between rounds: after the first response, the second, …
         if (i === round % 8) proxy.cut()
       })
       const reads = READS.map(async (path) => {
-        const answer = await api.call({ path })
-        if (answer.statusCode !== 200) expectUnavailable(answer)
+        const response = await api.call({ path })
+        if (response.statusCode !== 200) expectUnavailable(response)
       })
-      await Promise.all([...answers, ...reads])
+      await Promise.all([...responses, ...reads])
       proxy.restore()
     }
     const names = await eventNames()
@@ -120,32 +120,32 @@ describe('a connection that breaks', () => {
   })
 })
 
-describe('a database that swallows everything', () => {
-  test('makes what is under way a 503 in time, and is forgotten once it is back', async () => {
+describe('a database that stops responding', () => {
+  test('makes requests in flight a 503 in time, and causes no errors once it is back', async () => {
     const frozen = await createDatabaseProxy(inject('databaseServer'))
-    const impatient = await createTestApp({ fill: fillFixture, reach: frozen.reach, queryTimeout_ms: 300 })
-    const answersOf = () =>
-      Promise.all([impatient.call({ path: '/projects/demo/modules' }), post(impatient, customEvent())])
-    expect((await answersOf()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
+    const timingOut = await createTestApp({ fill: fillFixture, reach: frozen.reach, queryTimeout_ms: 300 })
+    const request = () =>
+      Promise.all([timingOut.call({ path: '/projects/demo/modules' }), post(timingOut, customEvent())])
+    expect((await request()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
     frozen.freeze()
-    for (const answer of await answersOf()) expectUnavailable(answer)
+    for (const response of await request()) expectUnavailable(response)
     frozen.restore()
-    expect((await answersOf()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
-    await impatient.close()
+    expect((await request()).map(({ statusCode }) => statusCode)).toEqual([200, 200])
+    await timingOut.close()
     await frozen.close()
   })
 })
 
-describe('a waiting statement', () => {
+describe('a statement that waits for a lock', () => {
   test.each([
-    ['that takes too long', 'pg_cancel_backend', '57014 is that of statement_timeout'],
-    ['whose server is stopped', 'pg_terminate_backend', '57P01'],
+    ['and is cancelled, as by a timeout', 'pg_cancel_backend', '57014'],
+    ['and whose backend is terminated', 'pg_terminate_backend', '57P01'],
   ])('%s makes the request a 503', async (_, end) => {
     const obstacle = await holdProject(api.databaseUrl)
-    const answer = post(api, customEvent({ custom_event_name: end }))
+    const response = post(api, customEvent({ custom_event_name: end }))
     const [pid] = await obstacle.waiting(1)
     await obstacle.query(`SELECT ${end}(${pid})`)
-    expectUnavailable(await answer)
+    expectUnavailable(await response)
     await obstacle.release()
     expect(await eventNames()).not.toContain(end)
     expect((await post(api, customEvent())).statusCode).toBe(200)

@@ -4,11 +4,11 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { cut } from '../../src/database/pipeline.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
-import type { ParsedEvent } from '../../src/recording/parse.ts'
-import { parseCustomEvent } from '../../src/recording/parse.ts'
+import type { ParsedEvent } from '../../src/recording/custom-event.ts'
+import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdProject } from '../support/waiting.ts'
+import { holdProject, type Obstacle } from '../support/waiting.ts'
 import {
   type CustomEventInput,
   contact,
@@ -48,53 +48,56 @@ const parsed = (changes: Partial<CustomEventInput> = {}): ParsedEvent =>
 const codeOf = (error: unknown) => toApiError(error).errorCode
 const named = (...values: string[]) => values.map((value, i) => ({ key: `k${i}`, value }))
 
-/** How many transactions are begun meanwhile. */
+/** How many transactions begin during `work`. */
 async function transactionsOf(work: () => Promise<unknown>): Promise<number> {
   const query = vi.spyOn(pg.Client.prototype, 'query')
   await work()
-  const begun = query.mock.calls.filter(([statement]) => (statement as unknown) === 'BEGIN').length
+  const count = query.mock.calls.filter(([statement]) => (statement as unknown) === 'BEGIN').length
   query.mockRestore()
-  return begun
+  return count
 }
 
-describe('posts that come together', () => {
-  test('share a transaction, over all projects, and each gets its own answer', async () => {
-    const posts = Array.from({ length: 40 }, (_, i) => ({ projectId: i % 2 ? 'demo' : 'other', name: `together ${i}` }))
-    const answers: { body: { project_id: string; custom_event_name: string; entry_id: string } }[] = []
-    const begun = await transactionsOf(async () => {
-      const recorded = posts.map(({ projectId, name }) =>
+describe('events that arrive together', () => {
+  test('share a transaction, across projects, and each caller gets its own result', async () => {
+    const events = Array.from({ length: 40 }, (_, i) => ({
+      projectId: i % 2 ? 'demo' : 'other',
+      name: `together ${i}`,
+    }))
+    const results: { body: { project_id: string; custom_event_name: string; entry_id: string } }[] = []
+    const transactions = await transactionsOf(async () => {
+      const recorded = events.map(({ projectId, name }) =>
         recorder.record(projectId, parsed({ custom_event_name: name })),
       )
-      answers.push(...(await Promise.all(recorded)))
+      results.push(...(await Promise.all(recorded)))
     })
-    expect(begun).toBe(1)
-    expect(answers.map(({ body }) => [body.project_id, body.custom_event_name])).toEqual(
-      posts.map(({ projectId, name }) => [projectId, name]),
+    expect(transactions).toBe(1)
+    expect(results.map(({ body }) => [body.project_id, body.custom_event_name])).toEqual(
+      events.map(({ projectId, name }) => [projectId, name]),
     )
-    expect(new Set(answers.map(({ body }) => body.entry_id)).size).toBe(40)
+    expect(new Set(results.map(({ body }) => body.entry_id)).size).toBe(40)
   })
 
-  test('gather while the batch before commits', async () => {
+  test('gather while the previous batch commits', async () => {
     const obstacle = await holdProject(api.databaseUrl)
     const first = recorder.record('demo', parsed())
     await obstacle.waiting(1)
-    const begun = await transactionsOf(async () => {
+    const transactions = await transactionsOf(async () => {
       const others = Array.from({ length: 30 }, () => recorder.record('demo', parsed()))
       await obstacle.release()
       await Promise.all([first, ...others])
     })
-    expect(begun).toBe(1)
+    expect(transactions).toBe(1)
   })
 
-  test('are as many as a batch may hold, and the rest have theirs after it', async () => {
+  test('fill a batch up to its limit; the rest go in the next ones', async () => {
     const small = new Recorder(pool, { maxBatchSize: 4 })
-    const begun = await transactionsOf(() =>
+    const transactions = await transactionsOf(() =>
       Promise.all(Array.from({ length: 10 }, () => small.record('demo', parsed()))),
     )
-    expect(begun).toBe(3)
+    expect(transactions).toBe(3)
   })
 
-  test('come out as one after another: each sees whom those before it made or joined', async () => {
+  test('have the outcome of one after another: each sees the contacts that earlier ones added or extended', async () => {
     const [a, b, c] = [freshValue(), freshValue(), freshValue()]
     const outcomes = await Promise.all(
       [named(a), named(a, b), [{ key: 'k1', value: b }], [{ key: 'k2', value: c }], named(a, b, c)].map((identifiers) =>
@@ -108,7 +111,7 @@ describe('posts that come together', () => {
     expect(fifth).toBe('identifier_conflict')
   })
 
-  test('one refused leaves nothing behind for those after it', async () => {
+  test('leave nothing behind for later ones when they are refused', async () => {
     const [a, b, fresh] = [freshValue(), freshValue(), freshValue()]
     const identifiers = [named(a), [{ key: 'k1', value: b }], named(a, b, fresh), [{ key: 'k2', value: fresh }]]
     const outcomes = await Promise.all([
@@ -125,7 +128,7 @@ describe('posts that come together', () => {
     )
   })
 
-  test('of a new contact in one module are in one entry, created at the first one’s time', async () => {
+  test('of a new contact in one module share an entry, created at the time of the first', async () => {
     const identifiers = named(freshValue())
     const [late, early] = ['2026-03-02T00:00:00Z', '2026-03-01T00:00:00Z']
     const outcomes = await Promise.all([
@@ -140,7 +143,7 @@ describe('posts that come together', () => {
     expect(stored.json().created_at).toBe('2026-03-02T00:00:00.000Z')
   })
 
-  test('of entries with page views each have the furthest page of their own time', async () => {
+  test('each have the furthest page at their own time', async () => {
     await importInto(api.databaseUrl, [
       contact('walker'),
       entry('walk', 'walker', 'quiz', '2026-01-10T00:00:00Z'),
@@ -154,14 +157,14 @@ describe('posts that come together', () => {
     expect(custom.map((event) => event.max_page_index)).toEqual([undefined, 0, 1])
   })
 
-  test('twins under one Idempotency-Key are one event, and another event under it is refused', async () => {
+  test('are one event if they and their Idempotency-Key are equal; a different event under the key is refused', async () => {
     const event = parsed({ identifiers: named(freshValue()) })
     const before = await rowCounts(api)
     const outcomes = await Promise.all([
-      recorder.record('demo', event, 'twins'),
-      recorder.record('demo', event, 'twins'),
-      recorder.record('demo', parsed(), 'twins').catch(codeOf),
-      recorder.record('other', event, 'twins'),
+      recorder.record('demo', event, 'shared-key'),
+      recorder.record('demo', event, 'shared-key'),
+      recorder.record('demo', parsed(), 'shared-key').catch(codeOf),
+      recorder.record('other', event, 'shared-key'),
     ])
     const [first, second] = outcomes as { body: object; replayed: boolean }[]
     expect(first?.replayed).toBe(false)
@@ -171,35 +174,35 @@ describe('posts that come together', () => {
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 2)
   })
 
-  test('a key whose first post is refused is free for the next', async () => {
+  test('may use an Idempotency-Key whose first event was refused', async () => {
     const outcomes = await Promise.all([
-      recorder.record('demo', parsed({ module_id: 'absent' }), 'second chance').catch(codeOf),
-      recorder.record('demo', parsed(), 'second chance'),
+      recorder.record('demo', parsed({ module_id: 'absent' }), 'reused-key').catch(codeOf),
+      recorder.record('demo', parsed(), 'reused-key'),
     ])
     expect(outcomes).toMatchObject(['module_does_not_exist', { replayed: false }])
   })
 })
 
-describe('a post that PostgreSQL refuses', () => {
-  /** Makes storing events of this name fail as a bug would. */
-  const poison = (name: string) =>
+describe('an event that PostgreSQL refuses', () => {
+  /** Makes inserting events of this name fail, as a bug would. */
+  const failOn = (name: string) =>
     sql
-      .raw(`CREATE FUNCTION choke() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      .raw(`CREATE FUNCTION fail_on_name() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF NEW.custom_event_name = '${name}' THEN RAISE EXCEPTION USING ERRCODE = '22012'; END IF; RETURN NEW;
-      END $$; CREATE TRIGGER choke BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION choke()`)
+      END $$; CREATE TRIGGER fail_on_name BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION fail_on_name()`)
       .execute(api.db)
-  const cure = () => sql.raw('DROP TRIGGER choke ON events; DROP FUNCTION choke').execute(api.db)
+  const stopFailing = () => sql.raw('DROP TRIGGER fail_on_name ON events; DROP FUNCTION fail_on_name').execute(api.db)
 
-  test('fails alone; its neighbours are recorded, once, in order', async () => {
-    await poison('poisoned')
+  test('fails alone; the rest of its batch is recorded, once, in order', async () => {
+    await failOn('faulty')
     const identifiers = named(freshValue())
-    const names = ['one', 'poisoned', 'two', 'poisoned', 'three']
+    const names = ['one', 'faulty', 'two', 'faulty', 'three']
     const outcomes = await Promise.all(
       names.map((custom_event_name) =>
         recorder.record('demo', parsed({ identifiers, custom_event_name })).then(({ body }) => body, codeOf),
       ),
     )
-    await cure()
+    await stopFailing()
     expect(outcomes.map((outcome) => (typeof outcome === 'string' ? outcome : outcome.custom_event_name))).toEqual([
       'one',
       'internal_error',
@@ -209,45 +212,73 @@ describe('a post that PostgreSQL refuses', () => {
     ])
     const { entry_id } = outcomes[0] as { entry_id: string }
     expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['one', 'two', 'three'])
-    await recorder.record('demo', parsed({ custom_event_name: 'poisoned' }))
+    await recorder.record('demo', parsed({ custom_event_name: 'faulty' }))
+  })
+
+  test('does not change the order of the rest of its batch when the project is locked meanwhile', async () => {
+    await failOn('faulty')
+    const identifiers = named(freshValue())
+    const send = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>
+    let obstacle: Obstacle | undefined
+    const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
+      this: pg.Client,
+      ...args: unknown[]
+    ) {
+      const sent = send.apply(this, args)
+      if (args[0] === 'ROLLBACK' && !obstacle) {
+        return sent.then(async () => {
+          obstacle = await holdProject(api.databaseUrl)
+        }) as never
+      }
+      return (args[0] === 'COMMIT' ? sent.then(() => obstacle?.release()) : sent) as never
+    })
+    const [first] = await Promise.all(
+      ['first', 'faulty', 'last'].map((custom_event_name) =>
+        recorder.record('demo', parsed({ identifiers, custom_event_name })).catch(codeOf),
+      ),
+    )
+    spy.mockRestore()
+    await stopFailing()
+    const { entry_id } = (first as { body: { entry_id: string } }).body
+    expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['first', 'last'])
   })
 })
 
-describe('a project that somebody else writes in', () => {
-  test('holds up its own posts only', async () => {
+describe('a project that is locked by another process', () => {
+  test('delays its own events only', async () => {
     const obstacle = await holdProject(api.databaseUrl)
-    const held = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
-    const free = Array.from({ length: 5 }, () => recorder.record('other', parsed()))
-    await Promise.all(free)
+    const delayed = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    const others = Array.from({ length: 5 }, () => recorder.record('other', parsed()))
+    await Promise.all(others)
     await obstacle.waiting(1)
     for (let i = 0; i < 3; i += 1) await recorder.record('other', parsed())
     await obstacle.release()
-    await Promise.all(held)
+    await Promise.all(delayed)
     await recorder.record('demo', parsed())
   })
 
-  test('keeps another that was contested for a moment from its turn for a moment only', async () => {
-    const four = createPool(api.databaseUrl, { max: 4, pipeline: true })
-    const patient = new Recorder(four, { lockTimeout_ms: 50 })
+  test('does not delay another one whose lock was released', async () => {
+    const largerPool = createPool(api.databaseUrl, { max: 4, pipeline: true })
+    const recorder = new Recorder(largerPool, { lockTimeout_ms: 50 })
     const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
-    const held = ['demo', 'other'].map((id) => patient.record(id, parsed()))
+    const delayed = ['demo', 'other'].map((id) => recorder.record(id, parsed()))
     await obstacles[0]?.waiting(2)
-    const third = patient.record('third', parsed())
+    const third = recorder.record('third', parsed())
     await obstacles[2]?.release()
-    // The two are held up all the while.
+    // While the other two are still locked.
     await third
     await Promise.all([obstacles[0]?.release(), obstacles[1]?.release()])
-    await Promise.all(held)
-    await four.end()
+    await Promise.all(delayed)
+    await largerPool.end()
   })
 
-  test('has its posts in the order in which they came', async () => {
+  test('has its events in the order of their arrival', async () => {
     const identifiers = named(freshValue())
-    const post = (custom_event_name: string) => recorder.record('demo', parsed({ identifiers, custom_event_name }))
+    const record = (custom_event_name: string) => recorder.record('demo', parsed({ identifiers, custom_event_name }))
     const obstacle = await holdProject(api.databaseUrl)
-    const recorded = ['a', 'b', 'c'].map(post)
+    const recorded = ['a', 'b', 'c'].map(record)
     await obstacle.waiting(1)
-    recorded.push(post('d'))
+    recorded.push(record('d'))
     await obstacle.release()
     const [first] = await Promise.all(recorded)
     const events = await eventsOf(api, first?.body.entry_id ?? '')
@@ -255,14 +286,14 @@ describe('a project that somebody else writes in', () => {
   })
 })
 
-test('a project that is gone has no modules', async () => {
-  const begun = await transactionsOf(() =>
-    expect(recorder.record('gone', parsed()).catch(codeOf)).resolves.toBe('module_does_not_exist'),
+test('a project that was deleted has no modules', async () => {
+  const transactions = await transactionsOf(() =>
+    expect(recorder.record('deleted', parsed()).catch(codeOf)).resolves.toBe('module_does_not_exist'),
   )
-  expect(begun).toBe(2)
+  expect(transactions).toBe(2)
 })
 
-test('a project with more posts than a batch holds lets others have their turn', async () => {
+test('a project with more events than fit a batch does not starve the others', async () => {
   const small = new Recorder(pool, { maxBatchSize: 4 })
   const order: string[] = []
   const busy = ['demo', 'other'].flatMap((id) =>
@@ -272,7 +303,7 @@ test('a project with more posts than a batch holds lets others have their turn',
   expect(order.indexOf('third')).toBeLessThan(16)
 })
 
-test('a transaction whose connection breaks at its end is not run again, whatever the error', async () => {
+test('a transaction whose connection breaks during the commit is not repeated, whatever the error', async () => {
   const send = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>
   const events = async () => (await rowCounts(api)).events ?? 0
   const before = await events()

@@ -23,7 +23,7 @@ afterAll(async () => {
   await database.drop()
 })
 
-/** Posts to one server process or the other. */
+/** Sends an event to one server process or the other. */
 async function postTo(i: number, changes: Partial<CustomEventInput>, headers: Record<string, string> = {}) {
   const response = await fetch(`${services[i % services.length]?.address}/projects/demo/events`, {
     method: 'POST',
@@ -42,15 +42,15 @@ const eventsNamed = (prefix: string) =>
     .execute()
 
 describe('two server processes on one database', () => {
-  test('make one contact and one entry of 50 posts at once about a contact never seen', async () => {
+  test('create one contact and one entry for 50 concurrent events of an unknown contact', async () => {
     const identifiers = [{ key: 'email', value: freshValue() }]
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       Array.from({ length: 50 }, (_, i) => postTo(i, { identifiers, custom_event_name: `newcomer ${i}` })),
     )
-    expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200))
+    expect(responses.map(({ status }) => status)).toEqual(Array(50).fill(200))
     const [contactIds, entryIds] = [
-      answers.map(({ body }) => body.contact_id),
-      answers.map(({ body }) => body.entry_id),
+      responses.map(({ body }) => body.contact_id),
+      responses.map(({ body }) => body.entry_id),
     ]
     expect(new Set(contactIds).size).toBe(1)
     expect(new Set(entryIds).size).toBe(1)
@@ -64,15 +64,15 @@ describe('two server processes on one database', () => {
     expect(events).toHaveLength(50)
   })
 
-  test('make one event of 20 twins at once with one Idempotency-Key', async () => {
-    const changes = { identifiers: [{ key: 'email', value: freshValue() }], custom_event_name: 'twin' }
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => postTo(i, changes, { 'idempotency-key': 'twins' })),
+  test('record one event for 20 concurrent requests with one Idempotency-Key', async () => {
+    const changes = { identifiers: [{ key: 'email', value: freshValue() }], custom_event_name: 'repeated' }
+    const responses = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => postTo(i, changes, { 'idempotency-key': 'repeated-key' })),
     )
-    expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200))
-    expect(answers.filter(({ replayed }) => !replayed)).toHaveLength(1)
-    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1)
-    expect(await eventsNamed('twin')).toHaveLength(1)
+    expect(responses.map(({ status }) => status)).toEqual(Array(20).fill(200))
+    expect(responses.filter(({ replayed }) => !replayed)).toHaveLength(1)
+    expect(new Set(responses.map(({ body }) => JSON.stringify(body))).size).toBe(1)
+    expect(await eventsNamed('repeated')).toHaveLength(1)
   })
 
   test.each<[string, string[][]]>([
@@ -93,29 +93,29 @@ describe('two server processes on one database', () => {
         ['D', 'E'],
       ],
     ],
-    ['loose ends that some would tie', [['A'], ['B'], ['C'], ['A', 'B'], ['B', 'C'], ['A', 'C']]],
-    ['the same twice', [['A', 'B'], ['A', 'B'], ['A'], ['B'], ['B', 'A']]],
-  ])('decide on overlapping identifiers as in some order of the posts: %s', async (name, posts) => {
+    ['separate ones that others would join', [['A'], ['B'], ['C'], ['A', 'B'], ['B', 'C'], ['A', 'C']]],
+    ['the same ones twice', [['A', 'B'], ['A', 'B'], ['A'], ['B'], ['B', 'A']]],
+  ])('resolve overlapping identifiers as in some serial order of the requests: %s', async (name, posts) => {
     const possible = new Set(permutations(posts.map((_, i) => i)).map((order) => expected(posts, order)))
     for (let round = 0; round < 20; round += 1) {
       const values = new Map(posts.flat().map((label) => [label, freshValue()]))
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         posts.map((labels, i) => {
           const identifiers = labels.map((label) => ({ key: label, value: values.get(label) ?? '' }))
-          // Each process gets them in another order.
+          // The processes get them in a different order in each round.
           return postTo(i + round, { identifiers, custom_event_name: `${name}, round ${round}, post ${i}` })
         }),
       )
-      expect(possible).toContain(await observed(answers, values))
+      expect(possible).toContain(await observed(responses, values))
       const stored = (await eventsNamed(`${name}, round ${round},`)).map((event) => event.name).sort()
-      const accepted = answers.flatMap(({ status }, i) =>
+      const accepted = responses.flatMap(({ status }, i) =>
         status === 200 ? [`${name}, round ${round}, post ${i}`] : [],
       )
       expect(stored).toEqual(accepted)
     }
   })
 
-  test('leave no contact without identifiers and none with two entries of a module', async () => {
+  test('leave no contact without identifiers or with two entries in a module', async () => {
     const idle = db
       .selectFrom('contacts as c')
       .select('c.contact_id')
@@ -141,7 +141,7 @@ function permutations<T>(items: T[]): T[][] {
   return items.flatMap((item, i) => permutations(items.toSpliced(i, 1)).map((rest) => [item, ...rest]))
 }
 
-/** The outcome of posts one after another: whose each identifier is, and of each post its contact or a conflict. */
+/** The outcome of requests in this order: the owner of each identifier, and each request's contact or conflict. */
 function expected(posts: string[][], order: number[]): string {
   const owners = new Map<string, number>()
   const results: (number | undefined)[] = []
@@ -159,21 +159,21 @@ function expected(posts: string[][], order: number[]): string {
   )
 }
 
-async function observed(answers: { status: number; body: { contact_id: string } }[], values: Map<string, string>) {
+async function observed(responses: { status: number; body: { contact_id: string } }[], values: Map<string, string>) {
   const rows = await db
     .selectFrom('contact_identifiers')
     .select(['key', 'contact_id'])
     .where('value', 'in', [...values.values()])
     .execute()
   expect(new Set(rows.map(({ key }) => key)).size).toBe(rows.length)
-  for (const { status } of answers) expect([200, 409]).toContain(status)
+  for (const { status } of responses) expect([200, 409]).toContain(status)
   return describeOutcome(
     new Map(rows.map(({ key, contact_id }) => [key, contact_id])),
-    answers.map(({ status, body }) => (status === 200 ? body.contact_id : undefined)),
+    responses.map(({ status, body }) => (status === 200 ? body.contact_id : undefined)),
   )
 }
 
-/** An outcome in words that do not depend on what contacts are called: each is named after its identifiers. */
+/** An outcome independent of contact ids: each contact is named after its identifiers. */
 function describeOutcome<Contact>(owners: Map<string, Contact>, results: (Contact | undefined)[]): string {
   const names = new Map<Contact, string>()
   for (const [label, contact] of [...owners].sort()) names.set(contact, (names.get(contact) ?? '') + label)

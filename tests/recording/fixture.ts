@@ -1,4 +1,4 @@
-/** A project with flows, made for the rules of recording; each test's contacts are its own. */
+/** Projects with modules for the tests of recording, and calls that the tests share. Each test has contacts of its own. */
 import { randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { expect } from 'vitest'
@@ -102,7 +102,7 @@ export const createRecordingApp = () => createTestApp({ fill: fillFixture })
 /** A value that no other test uses, as JSON text. */
 export const freshValue = () => JSON.stringify(randomUUID())
 
-/** A custom event of a contact that nobody knows yet. */
+/** A custom event of a new contact. */
 export const customEvent = (changes: Partial<CustomEventInput> = {}): Partial<CustomEventInput> => ({
   module_id: 'quiz',
   timestamp: '2026-03-01T09:30:00.000Z',
@@ -114,22 +114,22 @@ export const customEvent = (changes: Partial<CustomEventInput> = {}): Partial<Cu
 export const post = (api: TestApp, body: object, headers: Record<string, string> = {}) =>
   api.call({ method: 'POST', path: `/projects/${PROJECT_ID}/events`, body, headers })
 
-/** Records an event, which must succeed. */
+/** Records an event; the test fails when that does. */
 export async function record(api: TestApp, changes: Partial<CustomEventInput> = {}): Promise<CustomEventResult> {
-  const answer = await post(api, customEvent(changes))
-  expect(answer.statusCode, answer.body).toBe(200)
-  return answer.json()
+  const response = await post(api, customEvent(changes))
+  expect(response.statusCode, response.body).toBe(200)
+  return response.json()
 }
 
 /** All events of an entry, oldest first, as the service lists them. */
 export async function eventsOf(api: TestApp, entryId: string): Promise<EntryEvent[]> {
   const path = `/projects/${PROJECT_ID}/entries/${encodeURIComponent(entryId)}/events?direction=ASC&limit=1000`
-  const answer = await api.call({ path })
-  expect(answer.statusCode, answer.body).toBe(200)
-  return answer.json()
+  const response = await api.call({ path })
+  expect(response.statusCode, response.body).toBe(200)
+  return response.json()
 }
 
-/** How many rows each table has, to see that nothing was written. */
+/** The number of rows of each table, to see that nothing was stored. */
 export async function rowCounts({ db }: TestApp): Promise<Record<string, number>> {
   const tables = ['contacts', 'contact_identifiers', 'entries', 'events', 'idempotency_keys'] as const
   const counts = tables.map((table) =>

@@ -18,7 +18,7 @@ const withKey = (key = `key-${keys++}`) => ({ 'idempotency-key': key })
 
 const eventCount = async () => (await rowCounts(api)).events
 
-/** An event in which everything can be spelt in another way. */
+/** An event of which every field can be spelt differently. */
 const event = () => ({
   module_id: 'quiz',
   timestamp: '2026-03-01T09:30:00.5Z',
@@ -33,12 +33,12 @@ type Event = ReturnType<typeof event>
 
 describe('the same event again', () => {
   test.each<[string, (event: Event) => object]>([
-    ['as it was', (event) => event],
-    ['its fields in another order', (event) => Object.fromEntries(Object.entries(event).reverse())],
-    ['its identifiers in another order', (event) => ({ ...event, identifiers: event.identifiers.toReversed() })],
-    ['its instant with an offset', (event) => ({ ...event, timestamp: '2026-03-01T10:30:00.5004+01:00' })],
+    ['unchanged', (event) => event],
+    ['fields in another order', (event) => Object.fromEntries(Object.entries(event).reverse())],
+    ['identifiers in another order', (event) => ({ ...event, identifiers: event.identifiers.toReversed() })],
+    ['instant with an offset', (event) => ({ ...event, timestamp: '2026-03-01T10:30:00.5004+01:00' })],
     [
-      'a number spelt otherwise',
+      'a number spelt differently',
       (event) => ({
         ...event,
         identifiers: event.identifiers.map(({ key, value }) => ({
@@ -47,7 +47,7 @@ describe('the same event again', () => {
         })),
       }),
     ],
-  ])('is answered as the first time, byte for byte, and recorded once: %s', async (_, again) => {
+  ])('gets the first response, byte for byte, and is recorded once: %s', async (_, again) => {
     const [headers, body] = [withKey(), event()]
     const first = await post(api, body, headers)
     expect(first.statusCode, first.body).toBe(200)
@@ -61,7 +61,7 @@ describe('the same event again', () => {
     expect(await eventsOf(api, first.json().entry_id)).toHaveLength(1)
   })
 
-  test('is the same without props as with empty ones', async () => {
+  test('is the same without props as with empty props', async () => {
     const headers = withKey()
     const { custom_event_props: _, ...body } = event()
     const first = await post(api, body, headers)
@@ -70,7 +70,7 @@ describe('the same event again', () => {
     expect(replay.body).toBe(first.body)
   })
 
-  test('is answered as the first time also when it would be recorded differently now', async () => {
+  test('gets the first response even if it would be recorded differently now', async () => {
     const [headers, body] = [withKey(), event()]
     const first = await post(api, body, headers)
     await sql`UPDATE module_versions SET version_number = 7 WHERE project_id = 'demo' AND module_id = 'quiz'`.execute(
@@ -84,7 +84,7 @@ describe('the same event again', () => {
     expect(replay.body).toBe(first.body)
   })
 
-  test('keeps awkward text as it was', async () => {
+  test('gets unusual text unchanged', async () => {
     const headers = withKey()
     const body = { ...event(), custom_event_props: '{"a":"\\u0000\\ud800 😀 \u2028\u007f","a":1.0}' }
     const first = await post(api, body, headers)
@@ -92,26 +92,26 @@ describe('the same event again', () => {
     expect((await post(api, body, headers)).body).toBe(first.body)
   })
 
-  test('is another event under another key, under a key in another case, and without one', async () => {
+  test('is a separate event under another key, under a key in another case, and without a key', async () => {
     const body = event()
     const before = (await eventCount()) ?? 0
     for (const headers of [withKey('Case'), withKey('case'), {}, {}]) {
-      const answer = await post(api, body, headers)
-      expect(answer.statusCode).toBe(200)
-      expect(answer.headers).not.toHaveProperty('idempotent-replayed')
+      const response = await post(api, body, headers)
+      expect(response.statusCode).toBe(200)
+      expect(response.headers).not.toHaveProperty('idempotent-replayed')
     }
     expect(await eventCount()).toBe(before + 4)
   })
 })
 
-describe('another event under the same key', () => {
+describe('a different event under the same key', () => {
   test.each<[string, (event: Event) => object]>([
     ['module', (event) => ({ ...event, module_id: 'booking' })],
-    ['module, even an absent one', (event) => ({ ...event, module_id: 'absent' })],
+    ['module, even one that does not exist', (event) => ({ ...event, module_id: 'absent' })],
     ['instant', (event) => ({ ...event, timestamp: '2026-03-01T09:30:00.501Z' })],
     ['name', (event) => ({ ...event, custom_event_name: 'Bought' })],
-    ['props, if only by a space', (event) => ({ ...event, custom_event_props: '{"price":1.0}' })],
-    ['identifiers: one less', (event) => ({ ...event, identifiers: event.identifiers.slice(1) })],
+    ['props, even if only by a space', (event) => ({ ...event, custom_event_props: '{"price":1.0}' })],
+    ['identifiers: one fewer', (event) => ({ ...event, identifiers: event.identifiers.slice(1) })],
     [
       'identifiers: one more',
       (event) => ({ ...event, identifiers: [...event.identifiers, { key: 'phone', value: '"1"' }] }),
@@ -121,7 +121,7 @@ describe('another event under the same key', () => {
       (event) => ({ ...event, identifiers: event.identifiers.map(({ key }) => ({ key, value: '"other"' })) }),
     ],
     [
-      'identifiers: values exchanged',
+      'identifiers: values swapped',
       ({ identifiers: [one, other], ...event }) => ({
         ...event,
         identifiers: [
@@ -130,13 +130,13 @@ describe('another event under the same key', () => {
         ],
       }),
     ],
-  ])('is a 422 that writes nothing and leaves the first answer: another %s', async (_, change) => {
+  ])('is a 422, stores nothing and keeps the first response: different %s', async (_, change) => {
     const [headers, body] = [withKey(), event()]
     const first = await post(api, body, headers)
     const before = await rowCounts(api)
-    const answer = await post(api, change(body), headers)
-    expect(answer.statusCode, answer.body).toBe(422)
-    expect(answer.json()).toMatchObject({
+    const response = await post(api, change(body), headers)
+    expect(response.statusCode, response.body).toBe(422)
+    expect(response.json()).toMatchObject({
       error: { code: 'idempotency_key_reused', details: [{ pointer: '/headers/Idempotency-Key' }] },
       projectId: 'demo',
     })
@@ -152,9 +152,9 @@ describe('a request that failed', () => {
   ])('with %i is not remembered', async (status, spoil) => {
     const [headers, body] = [withKey(), event()]
     expect((await post(api, spoil(body), headers)).statusCode).toBe(status)
-    const answer = await post(api, body, headers)
-    expect(answer.statusCode).toBe(200)
-    expect(answer.headers).not.toHaveProperty('idempotent-replayed')
+    const response = await post(api, body, headers)
+    expect(response.statusCode).toBe(200)
+    expect(response.headers).not.toHaveProperty('idempotent-replayed')
   })
 
   test('with 409 is not remembered', async () => {
@@ -164,35 +164,35 @@ describe('a request that failed', () => {
     const conflict = { ...one, identifiers: [one.identifiers[0], other.identifiers[1]] }
     expect((await post(api, conflict, headers)).statusCode).toBe(409)
     expect((await post(api, conflict, headers)).statusCode).toBe(409)
-    const answer = await post(api, one, headers)
-    expect(answer.statusCode).toBe(200)
-    expect(answer.headers).not.toHaveProperty('idempotent-replayed')
+    const response = await post(api, one, headers)
+    expect(response.statusCode).toBe(200)
+    expect(response.headers).not.toHaveProperty('idempotent-replayed')
   })
 })
 
-test('a key is of its project alone', async () => {
+test('a key is scoped to its project', async () => {
   const other = await createKey(api.db, 'other', { name: 'other', scopes: SCOPES, expires_at: null })
   const [headers, body] = [withKey(), event()]
   await post(api, body, headers)
   const path = '/projects/other/events'
   const another = { ...body, custom_event_name: 'another' }
-  const answer = await api.call({ method: 'POST', path, key: other, body: another, headers })
-  expect(answer.statusCode).toBe(200)
-  expect(answer.headers).not.toHaveProperty('idempotent-replayed')
-  expect(answer.json()).toMatchObject({ project_id: 'other', custom_event_name: 'another' })
+  const response = await api.call({ method: 'POST', path, key: other, body: another, headers })
+  expect(response.statusCode).toBe(200)
+  expect(response.headers).not.toHaveProperty('idempotent-replayed')
+  expect(response.json()).toMatchObject({ project_id: 'other', custom_event_name: 'another' })
 })
 
-test('twins at once make one event: the first is recorded, the others get its answer', async () => {
+test('concurrent requests with one key record one event and all get its response', async () => {
   const [headers, body] = [withKey(), event()]
   const before = (await eventCount()) ?? 0
-  const answers = await Promise.all(Array.from({ length: 10 }, () => post(api, body, headers)))
-  expect(answers.map((answer) => answer.statusCode)).toEqual(Array(10).fill(200))
-  expect(answers.filter((answer) => answer.headers['idempotent-replayed'] === undefined)).toHaveLength(1)
-  expect(new Set(answers.map((answer) => answer.body)).size).toBe(1)
+  const responses = await Promise.all(Array.from({ length: 10 }, () => post(api, body, headers)))
+  expect(responses.map((response) => response.statusCode)).toEqual(Array(10).fill(200))
+  expect(responses.filter((response) => response.headers['idempotent-replayed'] === undefined)).toHaveLength(1)
+  expect(new Set(responses.map((response) => response.body)).size).toBe(1)
   expect(await eventCount()).toBe(before + 1)
 })
 
-test('event and key are one commit', async () => {
+test('event and key are stored in one commit', async () => {
   const headers = withKey()
   await post(api, event(), headers)
   const { rows } = await sql`
@@ -202,23 +202,23 @@ test('event and key are one commit', async () => {
   expect(rows).toEqual([{ together: true }])
 })
 
-test('a caller who hung up before the answer finds it under the key', async () => {
+test('a client that disconnected before the response gets it with its key', async () => {
   const address = await api.listen()
   const [headers, body] = [withKey(), event()]
   const obstacle = await holdProject(api.databaseUrl)
-  const lost = request(`${address}/projects/demo/events`, {
+  const aborted = request(`${address}/projects/demo/events`, {
     method: 'POST',
     headers: { ...headers, 'x-api-key': api.key, 'content-type': 'application/json' },
   })
-  lost.on('error', () => {})
-  lost.end(JSON.stringify(body))
+  aborted.on('error', () => {})
+  aborted.end(JSON.stringify(body))
   await obstacle.waiting(1)
-  lost.destroy()
-  // Sent while the first is still under way.
+  aborted.destroy()
+  // Sent while the first is still being recorded.
   const again = post(api, body, headers)
   await obstacle.release()
-  const answer = await again
-  expect(answer.statusCode).toBe(200)
-  expect(answer.headers['idempotent-replayed']).toBe('true')
-  expect(await eventsOf(api, answer.json().entry_id)).toHaveLength(1)
+  const response = await again
+  expect(response.statusCode).toBe(200)
+  expect(response.headers['idempotent-replayed']).toBe('true')
+  expect(await eventsOf(api, response.json().entry_id)).toHaveLength(1)
 })

@@ -1,11 +1,11 @@
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPool } from '../../src/database/pool.ts'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { type ConnectionOptions, createPool } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
-import { parseCustomEvent } from '../../src/recording/parse.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
+import { parseCustomEvent } from '../../src/recording/custom-event.ts'
+import { Recorder, type RecorderOptions } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdProject } from '../support/waiting.ts'
+import { holdProject, type Obstacle } from '../support/waiting.ts'
 import {
   type CustomEventInput,
   contact,
@@ -37,9 +37,9 @@ const getEntry = async (entryId: string) => (await api.call({ path: `/projects/d
 const named = (contactId: string) => [{ key: 'contact_id', value: JSON.stringify(contactId) }]
 
 describe('a recorded event', () => {
-  test('is answered with exactly what it is, and is in the next listing', async () => {
-    const answer = await post(api, customEvent({ module_id: 'booking', custom_event_props: '{"plan":"pro"}' }))
-    const recorded = answer.json()
+  test('is returned exactly as recorded, and is in the next list', async () => {
+    const response = await post(api, customEvent({ module_id: 'booking', custom_event_props: '{"plan":"pro"}' }))
+    const recorded = response.json()
     expect(recorded).toEqual({
       group_id: 'clinic',
       project_id: 'demo',
@@ -52,7 +52,7 @@ describe('a recorded event', () => {
       custom_event_name: 'signed up',
       custom_event_props: '{"plan":"pro"}',
     })
-    expect(answer.headers).not.toHaveProperty('idempotent-replayed')
+    expect(response.headers).not.toHaveProperty('idempotent-replayed')
     expect(await eventsOf(api, recorded.entry_id)).toEqual([recorded])
     const [stored] = await api.db
       .selectFrom('events')
@@ -62,18 +62,18 @@ describe('a recorded event', () => {
     expect(stored?.event_id).toMatch(UUID_V7)
   })
 
-  test('stands beside an equal one when no Idempotency-Key says that they are the same', async () => {
+  test('is separate from an equal one without an Idempotency-Key', async () => {
     const body = customEvent()
-    const answers = [await post(api, body), await post(api, body)]
-    expect(answers.map((answer) => answer.statusCode)).toEqual([200, 200])
-    expect(await eventsOf(api, answers[0]?.json().entry_id)).toHaveLength(2)
+    const responses = [await post(api, body), await post(api, body)]
+    expect(responses.map((response) => response.statusCode)).toEqual([200, 200])
+    expect(await eventsOf(api, responses[0]?.json().entry_id)).toHaveLength(2)
   })
 
-  test('of a module that does not exist is a 404 that writes nothing', async () => {
+  test('of a module that does not exist is a 404 and stores nothing', async () => {
     const before = await rowCounts(api)
-    const answer = await post(api, customEvent({ module_id: 'absent' }))
-    expect(answer.statusCode).toBe(404)
-    expect(answer.json()).toMatchObject({
+    const response = await post(api, customEvent({ module_id: 'absent' }))
+    expect(response.statusCode).toBe(404)
+    expect(response.json()).toMatchObject({
       error: { code: 'module_does_not_exist' },
       projectId: 'demo',
       moduleId: 'absent',
@@ -99,7 +99,7 @@ describe('a recorded event', () => {
     expect((await eventsOf(api, recorded.entry_id))[0]?.custom_event_props).toBe(custom_event_props)
   })
 
-  test('has the props {} when none are sent, and keeps its name exactly', async () => {
+  test('has the props {} when none are sent, and its name exactly', async () => {
     const custom_event_name = `  ${'😀'.repeat(196)}é `
     const recorded = await record(api, { custom_event_name })
     expect(recorded).toMatchObject({ custom_event_name, custom_event_props: '{}' })
@@ -129,31 +129,31 @@ describe('the entry', () => {
       entry('second-Z', 'visitor', 'quiz', '2026-01-20T00:00:00.000Z'),
       entry('second-a', 'visitor', 'quiz', '2026-01-20T00:00:00.000Z'),
       entry('elsewhere', 'visitor', 'booking', '2026-01-19T00:00:00.000Z'),
-      contact('twins'),
-      entry('twin-Z', 'twins', 'quiz', '2026-01-10T00:00:00.000Z'),
-      entry('twin-a', 'twins', 'quiz', '2026-01-10T00:00:00.000Z'),
-      entry('after-twins', 'twins', 'quiz', '2026-01-11T00:00:00.000Z'),
+      contact('ties'),
+      entry('tie-Z', 'ties', 'quiz', '2026-01-10T00:00:00.000Z'),
+      entry('tie-a', 'ties', 'quiz', '2026-01-10T00:00:00.000Z'),
+      entry('after-ties', 'ties', 'quiz', '2026-01-11T00:00:00.000Z'),
       contact('without-quiz'),
       entry('only-booking', 'without-quiz', 'booking', '2026-01-10T00:00:00.000Z'),
     ]),
   )
 
   test.each([
-    ['visitor', '2025-01-01T00:00:00.000Z', 'first', 'older than all: the oldest'],
-    ['visitor', '2026-01-09T23:59:59.999Z', 'first', 'older than all: the oldest'],
-    ['visitor', '2026-01-10T00:00:00.000Z', 'first', 'at the moment of creation'],
-    ['visitor', '2026-01-19T23:59:59.999Z', 'first', 'the newest before it'],
-    ['visitor', '2026-01-20T00:00:00.0009Z', 'second-a', 'of equals the greater id, bytewise'],
-    ['visitor', '2026-03-01T00:00:00.000Z', 'second-a', 'of equals the greater id, bytewise'],
-    ['twins', '2026-01-01T00:00:00.000Z', 'twin-a', 'of the oldest the greater id, bytewise'],
-    ['twins', '2026-01-10T12:00:00.000Z', 'twin-a', 'of equals the greater id, bytewise'],
-    ['twins', '2026-01-11T00:00:00.000Z', 'after-twins', 'the newest'],
+    ['visitor', '2025-01-01T00:00:00.000Z', 'first', 'before all: the oldest'],
+    ['visitor', '2026-01-09T23:59:59.999Z', 'first', 'before all: the oldest'],
+    ['visitor', '2026-01-10T00:00:00.000Z', 'first', 'created at that instant'],
+    ['visitor', '2026-01-19T23:59:59.999Z', 'first', 'the newest created before'],
+    ['visitor', '2026-01-20T00:00:00.0009Z', 'second-a', 'of several the greatest id, bytewise'],
+    ['visitor', '2026-03-01T00:00:00.000Z', 'second-a', 'of several the greatest id, bytewise'],
+    ['ties', '2026-01-01T00:00:00.000Z', 'tie-a', 'of the oldest the greatest id, bytewise'],
+    ['ties', '2026-01-10T12:00:00.000Z', 'tie-a', 'of several the greatest id, bytewise'],
+    ['ties', '2026-01-11T00:00:00.000Z', 'after-ties', 'the newest'],
   ])('of %s at %s is %s (%s)', async (contactId, timestamp, expected) => {
     const recorded = await record(api, { timestamp, identifiers: named(contactId) })
     expect(recorded).toMatchObject({ contact_id: contactId, entry_id: expected })
   })
 
-  test('is of the module of the event, new when the contact has none there', async () => {
+  test('is in the module of the event, new when the contact has none there', async () => {
     const before = new Date().toISOString()
     const recorded = await record(api, { identifiers: named('without-quiz') })
     const after = new Date().toISOString()
@@ -173,7 +173,7 @@ describe('the entry', () => {
     expect((await record(api, { identifiers: named('without-quiz') })).entry_id).toBe(recorded.entry_id)
   })
 
-  test('is created at server time for an event ahead of it', async () => {
+  test('is created at server time for an event in the future', async () => {
     const timestamp = new Date(Date.now() + 60 * 60_000).toISOString()
     const before = new Date().toISOString()
     const recorded = await record(api, { timestamp })
@@ -184,7 +184,7 @@ describe('the entry', () => {
     expect(created_at >= before && created_at <= after, created_at).toBe(true)
   })
 
-  test('is not touched by a custom event', async () => {
+  test('is not changed by a custom event', async () => {
     const before = await getEntry(IMPORTED_ENTRY)
     const recorded = await record(api, { identifiers: named(IMPORTED_CONTACT) })
     expect(recorded.entry_id).toBe(IMPORTED_ENTRY)
@@ -211,23 +211,23 @@ describe('the version in effect', () => {
   )
 
   test.each([
-    ['versioned', '0001-01-01T00:00:00.000Z', 1, 'older than the first: the first'],
-    ['versioned', '2026-01-04T23:59:59.999Z', 1, 'older than the first: the first'],
-    ['versioned', '2026-01-05T00:00:00.000Z', 1, 'at the moment of publishing'],
-    ['versioned', '2026-01-19T23:59:59.999Z', 1, 'until the next'],
-    ['versioned', '2026-01-20T00:00:00.000Z', 5, 'by the time of publishing, not the number'],
-    ['versioned', '2026-01-31T23:59:59.999Z', 5, 'until the next'],
-    ['versioned', '2026-02-01T00:00:00.000Z', 3, 'of equals the greater number'],
+    ['versioned', '0001-01-01T00:00:00.000Z', 1, 'before the first: the first'],
+    ['versioned', '2026-01-04T23:59:59.999Z', 1, 'before the first: the first'],
+    ['versioned', '2026-01-05T00:00:00.000Z', 1, 'published at that instant'],
+    ['versioned', '2026-01-19T23:59:59.999Z', 1, 'until the next one'],
+    ['versioned', '2026-01-20T00:00:00.000Z', 5, 'by publication time, not number'],
+    ['versioned', '2026-01-31T23:59:59.999Z', 5, 'until the next one'],
+    ['versioned', '2026-02-01T00:00:00.000Z', 3, 'of several the greatest number'],
     ['versioned', '2026-03-01T00:00:00.000Z', 3, 'never a draft'],
-    ['published-at-once', '2026-01-01T00:00:00.000Z', 2, 'of the first the greater number'],
-    ['published-at-once', '2026-01-05T00:00:00.000Z', 2, 'of equals the greater number'],
+    ['published-at-once', '2026-01-01T00:00:00.000Z', 2, 'of the first the greatest number'],
+    ['published-at-once', '2026-01-05T00:00:00.000Z', 2, 'of several the greatest number'],
   ])('of %s at %s is %i (%s)', async (module_id, timestamp, expected) => {
     const recorded = await record(api, { module_id, timestamp })
     expect(recorded.module_version_number).toBe(expected)
     expect((await eventsOf(api, recorded.entry_id))[0]?.module_version_number).toBe(expected)
   })
 
-  test('stays what it was when another is published later', async () => {
+  test('of a recorded event does not change when another is published later', async () => {
     await importInto(api.databaseUrl, [module('growing'), version('growing', 1, '2026-01-05T00:00:00Z')])
     const recorded = await record(api, { module_id: 'growing' })
     await importInto(api.databaseUrl, [version('growing', 2, '2026-02-01T00:00:00Z')])
@@ -252,7 +252,7 @@ describe('the furthest page', () => {
     ]),
   )
 
-  /** What an event at this time says of the furthest page, as the service lists it. */
+  /** The furthest page of an event at this time, as the service lists it. */
   async function furthestAt(timestamp: string, custom_event_name: string) {
     const { entry_id } = await record(api, { timestamp, custom_event_name, identifiers: named('reader') })
     expect(entry_id).toBe('read')
@@ -273,25 +273,25 @@ describe('the furthest page', () => {
   test.each<[string, Partial<ReturnType<typeof page>>, string]>([
     [at(0), {}, 'no view yet'],
     ['2026-02-01T10:00:59.999Z', {}, 'no view yet'],
-    [at(1), page('v1', 0, 5), 'the view at that moment'],
+    [at(1), page('v1', 0, 5), 'a view at that instant'],
     [at(2), page('v2', 2, 5), 'the highest index'],
-    [at(3), page('v2', 2, 6), 'going back keeps it; the total is that of the latest view'],
-    [at(4), page('v2', 2, 7), 'of equal pages the earliest view'],
-    [at(5), page('v5-Z', 3, 9), 'of views at one moment the one of the lesser id is the earliest'],
-    [at(6), page('v5-Z', 3), 'a latest view without total leaves it out'],
+    [at(3), page('v2', 2, 6), 'the highest index; the total of the latest view'],
+    [at(4), page('v2', 2, 7), 'of equal indexes the earliest view'],
+    [at(5), page('v5-Z', 3, 9), 'of views at one instant the least id is the earliest'],
+    [at(6), page('v5-Z', 3), 'no total when the latest view has none'],
     ['2026-03-01T00:00:00.000Z', page('v5-Z', 3), 'of all views'],
   ])('at %s is %j (%s)', async (timestamp, expected) => {
     expect(await furthestAt(timestamp, `at ${timestamp}`)).toEqual(expected)
   })
 
-  test('fields that are not known are left out, not null', async () => {
+  test('omits unknown fields instead of sending null', async () => {
     const { entry_id } = await record(api)
     const [event] = await eventsOf(api, entry_id)
     expect(Object.keys(event ?? {})).not.toContain('max_page_id')
     expect(Object.keys(event ?? {})).not.toContain('total_pages')
   })
 
-  test('is fixed when the event is stored, whatever is imported later', async () => {
+  test('of a recorded event does not change with later imports', async () => {
     const timestamp = '2026-02-02T00:00:00.000Z'
     const before = await furthestAt(timestamp, 'before the import')
     await importInto(api.databaseUrl, [pageView('read', 'late', '2026-02-01T12:00:00Z', 9, 10)])
@@ -299,21 +299,32 @@ describe('the furthest page', () => {
     expect(await furthestAt(timestamp, 'after the import')).toEqual(page('late', 9, 10))
   })
 
-  test('of another entry does not count', async () => {
+  test('ignores page views of other entries', async () => {
     const { entry_id } = await record(api, { module_id: 'booking', identifiers: named('reader') })
     expect((await eventsOf(api, entry_id))[0]).not.toHaveProperty('max_page_index')
   })
 })
 
-describe('under pressure', () => {
+describe('under load', () => {
   const parsed = () =>
     parseCustomEvent({ custom_event_props: '{}', ...customEvent() } as Required<CustomEventInput>, new Date())
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
-  test('a full queue turns the next event away at once, whichever its project', async () => {
-    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxQueuedEvents: 4 })
-    const obstacles = [await holdProject(api.databaseUrl), await holdProject(api.databaseUrl, 'other')]
+  function createRecorder(options: RecorderOptions, connections: ConnectionOptions = {}): Recorder {
+    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, ...connections })
+    onTestFinished(() => pool.end())
+    return new Recorder(pool, options)
+  }
+
+  async function hold(projectId: string): Promise<Obstacle> {
+    const obstacle = await holdProject(api.databaseUrl, projectId)
+    onTestFinished(() => obstacle.release())
+    return obstacle
+  }
+
+  test('a full queue refuses the next event at once, of any project', async () => {
+    const recorder = createRecorder({ maxQueuedEvents: 4 })
+    const obstacles = [await hold('demo'), await hold('other')]
     const accepted = ['demo', 'demo', 'other', 'other'].map((id) => recorder.record(id, parsed()))
     for (const projectId of ['demo', 'other', 'third']) {
       await expect(recorder.record(projectId, parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
@@ -321,88 +332,93 @@ describe('under pressure', () => {
     for (const obstacle of obstacles) await obstacle.release()
     await Promise.all(accepted)
     await recorder.record('demo', parsed())
-    await pool.end()
   })
 
-  test('a project that is held up takes half of the queue at most', async () => {
-    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxQueuedEvents: 4 })
-    const obstacle = await holdProject(api.databaseUrl)
+  test('a locked project occupies at most half of the queue', async () => {
+    const recorder = createRecorder({ maxQueuedEvents: 4 })
+    const obstacle = await hold('demo')
     const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
     await expect(recorder.record('demo', parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
     await recorder.record('other', parsed())
     await obstacle.release()
     await Promise.all(accepted)
-    await pool.end()
   })
 
-  test('an event that waited too long for its turn is turned away and not recorded', async () => {
-    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
-    const recorder = new Recorder(pool, { maxQueueWait_ms: 100 })
-    const obstacle = await holdProject(api.databaseUrl)
+  test('events that are being recorded count towards the half of their project', async () => {
+    const recorder = createRecorder({ maxQueuedEvents: 4 })
+    const obstacle = await hold('demo')
+    const recorded = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    await obstacle.waiting(1)
+    const refused = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    recorded.push(recorder.record('other', parsed()))
+    const codes = Promise.all([...recorded, ...refused].map((one) => one.then(() => 'recorded', codeOf)))
+    await obstacle.release()
+    expect(await codes).toEqual([...Array(3).fill('recorded'), ...Array(2).fill('service_unavailable')])
+  })
+
+  test('an event that waited too long is refused and not recorded', async () => {
+    const recorder = createRecorder({ maxQueueWait_ms: 1_000, lockTimeout_ms: 10_000 })
+    const obstacle = await hold('demo')
     const before = await rowCounts(api)
     const first = recorder.record('demo', parsed())
     await obstacle.waiting(1)
     const second = recorder.record('demo', parsed()).catch(codeOf)
-    await obstacle.query('SELECT pg_sleep(0.2)')
+    await obstacle.query('SELECT pg_sleep(1.2)')
     await obstacle.release()
     await first
     expect(await second).toBe('service_unavailable')
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
-    await pool.end()
   })
 
-  test('a lock that is not to be had in time makes the event fail, and the ones behind it still have their turn', async () => {
-    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, statementTimeout_ms: 200 })
-    const recorder = new Recorder(pool)
-    const obstacle = await holdProject(api.databaseUrl)
+  test('a lock wait past the statement timeout fails the event, but not the ones behind it', async () => {
+    const recorder = createRecorder({ lockTimeout_ms: 10_000 }, { statementTimeout_ms: 1_000 })
+    const obstacle = await hold('demo')
     const waiting = [recorder.record('demo', parsed()), recorder.record('other', parsed())]
     await expect(waiting[0]?.catch(codeOf)).resolves.toBe('service_unavailable')
     await waiting[1]
     await obstacle.release()
     await recorder.record('demo', parsed())
-    await pool.end()
   })
 
-  /** Makes storing an event fail so many times with this SQLSTATE, each time counted. */
+  /** Makes inserting events fail this many times with this SQLSTATE. @returns what ends it and counts the attempts */
   async function failing(sqlstate: string, times: number) {
     await sql
-      .raw(`CREATE SEQUENCE tries; CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        IF nextval('tries') <= ${times} THEN RAISE EXCEPTION USING ERRCODE = '${sqlstate}'; END IF; RETURN NEW;
-      END $$; CREATE TRIGGER lose BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION lose()`)
+      .raw(`CREATE SEQUENCE attempts; CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF nextval('attempts') <= ${times} THEN RAISE EXCEPTION USING ERRCODE = '${sqlstate}'; END IF; RETURN NEW;
+      END $$; CREATE TRIGGER fail BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION fail()`)
       .execute(api.db)
     return async () => {
-      const { rows } = await sql<{ tries: number }>`SELECT last_value AS tries FROM tries`.execute(api.db)
-      await sql.raw('DROP TRIGGER lose ON events; DROP FUNCTION lose; DROP SEQUENCE tries').execute(api.db)
-      return rows[0]?.tries
+      const { rows } = await sql<{ attempts: number }>`SELECT last_value AS attempts FROM attempts`.execute(api.db)
+      await sql.raw('DROP TRIGGER fail ON events; DROP FUNCTION fail; DROP SEQUENCE attempts').execute(api.db)
+      return rows[0]?.attempts
     }
   }
 
-  test.each(['40001', '40P01'])('a transaction that lost by %s is tried again', async (sqlstate) => {
-    const tries = await failing(sqlstate, 2)
+  test.each(['40001', '40P01'])('a transaction that fails with %s is retried', async (sqlstate) => {
+    const attempts = await failing(sqlstate, 2)
     const before = await rowCounts(api)
     expect((await post(api, customEvent())).statusCode).toBe(200)
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
-    expect(await tries()).toBe(3)
+    expect(await attempts()).toBe(3)
   })
 
   test.each(['40001', '40P01'])(
-    'one that loses by %s again and again is a 503 that writes nothing',
+    'a transaction that keeps failing with %s is a 503 and stores nothing',
     async (sqlstate) => {
-      const tries = await failing(sqlstate, 1_000)
+      const attempts = await failing(sqlstate, 1_000)
       const before = await rowCounts(api)
-      const answer = await post(api, customEvent(), { 'idempotency-key': `lost by ${sqlstate}`.replaceAll(' ', '-') })
-      expect(answer.statusCode).toBe(503)
+      const response = await post(api, customEvent(), { 'idempotency-key': `failed-with-${sqlstate}` })
+      expect(response.statusCode).toBe(503)
       expect(await rowCounts(api)).toEqual(before)
-      expect(await tries()).toBe(5)
+      expect(await attempts()).toBe(5)
     },
   )
 
-  test('a bug in storing is a 500 that is not tried again and writes nothing', async () => {
-    const tries = await failing('22012', 1_000)
+  test('a bug in an insert is a 500, is not retried and stores nothing', async () => {
+    const attempts = await failing('22012', 1_000)
     const before = await rowCounts(api)
     expect((await post(api, customEvent({ identifiers: [{ key: 'k', value: freshValue() }] }))).statusCode).toBe(500)
     expect(await rowCounts(api)).toEqual(before)
-    expect(await tries()).toBe(1)
+    expect(await attempts()).toBe(1)
   })
 })

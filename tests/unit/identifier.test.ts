@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { canonicalValue, identifierDigest, keyProblem } from '../../src/domain/identifier.ts'
+import { canonicalValue, identifierDigest, identifierKeyIssue } from '../../src/domain/identifier.ts'
 
-/** Groups of spellings of the same value; no two groups have one in common. */
+/** Groups of spellings of one value; values of different groups differ. */
 const SAME = [
   ['"a"', '"\\u0061"', ' "a"\n'],
   ['"A"', '"\\u0041"'],
@@ -36,20 +36,23 @@ const SAME = [
   [`1${'0'.repeat(1000)}1`],
 ]
 
-test('canonicalValue is the same for all spellings of a value, and for no others', () => {
+test('canonicalValue is the same for all spellings of a value and differs between values', () => {
   const canonical = SAME.map((group) => new Set(group.map((text) => JSON.stringify(canonicalValue(text)))))
   for (const [i, spellings] of canonical.entries()) expect([...spellings], String(SAME[i])).toHaveLength(1)
   expect(new Set(canonical.map(([one]) => one)).size).toBe(SAME.length)
   for (const text of SAME.flat()) expect(canonicalValue(text).ok, text).toBe(true)
 })
 
-const NEEDED = 'must be JSON text of a non-empty string, a number or a boolean'
-const LONG = 'must be at most 1024 characters long'
+const NOT_A_SCALAR = 'must be JSON text of a non-empty string, a number or a boolean'
+const TOO_LONG = 'must be at most 1024 characters long'
 const UNSTORABLE = 'must not hold NUL or a lone surrogate'
 
-describe('canonicalValue refuses', () => {
+describe('canonicalValue rejects', () => {
   test.each([
-    ...['null', '""', '{}', '[]', '["a"]', '{"a":1}', '['.repeat(512) + ']'.repeat(512)].map((text) => [text, NEEDED]),
+    ...['null', '""', '{}', '[]', '["a"]', '{"a":1}', '['.repeat(512) + ']'.repeat(512)].map((text) => [
+      text,
+      NOT_A_SCALAR,
+    ]),
     ...[
       '',
       ' ',
@@ -72,21 +75,21 @@ describe('canonicalValue refuses', () => {
     ]
       .concat('a@example.com', '-', '\u00a01', '١')
       .map((text) => [text, `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}`]),
-    [`"${'a'.repeat(1023)}"`, LONG],
-    ['1'.repeat(1025), LONG],
-    [`"${'😀'.repeat(1023)}"`, LONG],
+    [`"${'a'.repeat(1023)}"`, TOO_LONG],
+    ['1'.repeat(1025), TOO_LONG],
+    [`"${'😀'.repeat(1023)}"`, TOO_LONG],
     ['"\0"', UNSTORABLE],
     ['"\ud800"', UNSTORABLE],
     ['"\\u0000"', `${UNSTORABLE}, escaped or not`],
     ['"a\\ud800b"', `${UNSTORABLE}, escaped or not`],
     ['"\\ude00\\ud83d"', `${UNSTORABLE}, escaped or not`],
-  ])('%j', (text = '', problem) => {
-    expect(canonicalValue(text)).toEqual({ ok: false, problem })
+  ])('%j', (text = '', issue) => {
+    expect(canonicalValue(text)).toEqual({ ok: false, issue })
   })
 })
 
 test.each([`"${'a'.repeat(1022)}"`, `"${'😀'.repeat(1022)}"`, '9'.repeat(1024), '"\\n\\t"', '"\\u0085"'])(
-  'canonicalValue takes %.40s',
+  'canonicalValue accepts %.40s',
   (text) => {
     expect(canonicalValue(text).ok).toBe(true)
   },
@@ -102,11 +105,11 @@ test.each([
   ['😀'.repeat(128), undefined],
   ['__proto__', undefined],
   ['a\n', undefined],
-])('keyProblem(%j) is %s', (key, problem) => {
-  expect(keyProblem(key)).toBe(problem)
+])('identifierKeyIssue(%j) is %s', (key, issue) => {
+  expect(identifierKeyIssue(key)).toBe(issue)
 })
 
-test('identifierDigest is SHA-256 of key, NUL and canonical value, and tells where the key ends', () => {
+test('identifierDigest is SHA-256 of key, NUL and canonical value, so that the key’s end counts', () => {
   expect(identifierDigest('email', 'sa')).toEqual(createHash('sha256').update('email\0sa').digest())
   expect(identifierDigest('a', 'sb')).not.toEqual(identifierDigest('as', 'b'))
 })

@@ -3,7 +3,7 @@ import {
   codePoints,
   hasCodePoints,
   hasControlCharacter,
-  idProblem,
+  idIssue,
   isStorable,
   jsonDepth,
   quoted,
@@ -28,8 +28,8 @@ test.each([
   ['abc', 2, false],
   ['😀😀', 2, true],
   ['😀😀😀', 2, false],
-])('hasCodePoints(%j, %i) is %s', (text, most, fits) => {
-  expect(hasCodePoints(text, most)).toBe(fits)
+])('hasCodePoints(%j, %i) is %s', (text, max, fits) => {
+  expect(hasCodePoints(text, max)).toBe(fits)
 })
 
 test.each([
@@ -44,7 +44,7 @@ test.each([
   expect(isStorable(text)).toBe(storable)
 })
 
-test('hasControlCharacter knows C0, DEL and C1, and no others', () => {
+test('hasControlCharacter matches C0, DEL and C1 only', () => {
   const found = Array.from({ length: 0x3000 }, (_, code) => code).filter((code) =>
     hasControlCharacter(String.fromCharCode(code)),
   )
@@ -67,8 +67,8 @@ test.each([
   ['a\0', 'must not hold control characters'],
   ['a\u0085', 'must not hold control characters'],
   ['\ud800', 'must not hold a lone surrogate'],
-])('idProblem(%j) is %s', (id, problem) => {
-  expect(idProblem(id)).toBe(problem)
+])('idIssue(%j) is %s', (id, issue) => {
+  expect(idIssue(id)).toBe(issue)
 })
 
 test.each<[string, number]>([
@@ -86,7 +86,7 @@ test.each<[string, number]>([
   expect(jsonDepth(JSON.parse(json))).toBe(depth)
 })
 
-test('quoted writes JSON, and cuts what is long', () => {
+test('quoted writes a JSON string and truncates a long one', () => {
   expect(quoted('a"b\n')).toBe('"a\\"b\\n"')
   expect(quoted('a'.repeat(200))).toBe(`"${'a'.repeat(200)}"`)
   expect(quoted('a'.repeat(201))).toBe(`"${'a'.repeat(200)}"…`)

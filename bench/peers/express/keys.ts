@@ -3,7 +3,7 @@ import type { RequestHandler } from 'express'
 import type pg from 'pg'
 import { hashSecret, parseKey, type Scope } from '../../../src/domain/api-key.ts'
 import { insufficientScope, unauthorized } from '../../../src/domain/errors.ts'
-import { idProblem } from '../../../src/domain/text.ts'
+import { idIssue } from '../../../src/domain/text.ts'
 
 const KEY = `
   SELECT secret_hash, scopes, coalesce(last_used_at < date_trunc('minute', now()), true) AS is_use_news FROM api_keys
@@ -19,7 +19,7 @@ export function checkKey(pool: pg.Pool): RequestHandler<{ projectId: string }> {
     const { projectId } = request.params
     response.locals.projectId = projectId
     const key = parseKey(request.get('X-Api-Key') ?? '')
-    if (!key || idProblem(projectId) !== undefined) throw unauthorized()
+    if (!key || idIssue(projectId) !== undefined) throw unauthorized()
 
     const [stored] = (await pool.query(KEY, [projectId, key.key_id])).rows
     if (!stored || !timingSafeEqual(hashSecret(key.secret), stored.secret_hash)) throw unauthorized()

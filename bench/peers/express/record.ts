@@ -2,11 +2,11 @@ import { createHash } from 'node:crypto'
 import pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../../generated/api.ts'
-import { ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../../../src/domain/errors.ts'
+import { idempotencyKeyReused, moduleDoesNotExist } from '../../../src/domain/errors.ts'
 import { CUSTOM_EVENT } from '../../../src/domain/event.ts'
 import { contactIdOf } from '../../../src/domain/identifier.ts'
-import { Contacts } from '../../../src/recording/identify.ts'
-import { type ParsedEvent, type ParsedIdentifier, parseCustomEvent } from '../../../src/recording/parse.ts'
+import { ContactResolver } from '../../../src/recording/contacts.ts'
+import { type ParsedEvent, type ParsedIdentifier, parseCustomEvent } from '../../../src/recording/custom-event.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 
@@ -219,9 +219,10 @@ async function identify(
   const named = identifiers.map(contactIdOf).filter((id) => id !== undefined)
   const owners = await client.query(OWNERS, [projectId, identifiers.map(({ digest }) => digest)])
   const existing = named.length > 0 ? (await client.query(CONTACTS, [projectId, named])).rows : []
-  const contacts = new Contacts(owners.rows, existing)
-  const contact_id = contacts.identify(projectId, identifiers, now)
-  if (contact_id instanceof ApiError) throw contact_id
+  const contacts = new ContactResolver(owners.rows, existing)
+  const contact = contacts.resolve(projectId, identifiers, now)
+  if (!contact.ok) throw contact.error
+  const { contact_id } = contact
 
   const { added } = contacts
   const isNew = contacts.isNew(projectId, contact_id)

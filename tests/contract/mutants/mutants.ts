@@ -686,7 +686,7 @@ export const MUTANTS: Record<string, Mutant> = {
       }
       return body
     }),
-    guards: ['recording/identify'],
+    guards: ['recording/contacts'],
     operation: 'recordCustomEvent',
     detectedBy: ['tests', 'schemathesis'],
     evidence: /length|does not show the event/,
@@ -742,7 +742,7 @@ export const MUTANTS: Record<string, Mutant> = {
         if (typeof identifier?.value === 'string') identifier.value = identifier.value.toLowerCase()
       }
     }, 'preValidation'),
-    guards: ['recording/identify'],
+    guards: ['recording/contacts'],
     operation: 'recordCustomEvent',
     detectedBy: ['tests'],
     evidence: /case/,

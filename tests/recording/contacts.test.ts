@@ -35,7 +35,7 @@ const identifiersOf = (contactId: string) =>
     .execute()
 
 describe('the contact', () => {
-  test('is new and owns all identifiers when none is known', async () => {
+  test('is new and owns all identifiers if none is known', async () => {
     const pairs = { email: freshValue(), phone: freshValue(), vip: freshValue() }
     const { contact_id, entry_id } = await record(api, { identifiers: identifiers(pairs) })
     expect(contact_id).toMatch(UUID_V7)
@@ -43,7 +43,7 @@ describe('the contact', () => {
     expect(await eventsOf(api, entry_id)).toHaveLength(1)
   })
 
-  test('is the one that owns those known, and gets the others', async () => {
+  test('is the owner of the known identifiers, and gets the others', async () => {
     const [email, phone, device] = [freshValue(), freshValue(), freshValue()]
     const contactId = await contactOf({ email })
     expect(await contactOf({ phone, email })).toBe(contactId)
@@ -60,7 +60,7 @@ describe('the contact', () => {
     expect(await contactOf({ phone: second })).toBe(contactId)
   })
 
-  test('is another for the same value under another key, and for the same identifier in another project', async () => {
+  test('differs for the same value under another key, and for the same identifier in another project', async () => {
     const value = freshValue()
     const contactId = await contactOf({ email: value })
     expect(await contactOf({ phone: value })).not.toBe(contactId)
@@ -73,7 +73,7 @@ describe('the contact', () => {
     expect(await owners.execute()).toEqual([])
   })
 
-  test('keeps the text first given for an identifier', async () => {
+  test('keeps the text that was first sent for an identifier', async () => {
     const contactId = await contactOf({ score: '81234567890.50' })
     expect(await contactOf({ score: '8.12345678905e10' })).toBe(contactId)
     expect(await identifiersOf(contactId)).toEqual([{ key: 'score', value: '81234567890.50' }])
@@ -81,17 +81,17 @@ describe('the contact', () => {
 })
 
 describe('identifiers of different contacts', () => {
-  test('are a 409 that names each and writes nothing', async () => {
+  test('are a 409 that names each and stores nothing', async () => {
     const [email, phone, device] = [freshValue(), freshValue(), freshValue()]
     const [first, second] = [await contactOf({ email }), await contactOf({ phone })]
     const before = await rowCounts(api)
-    const answer = await post(
+    const response = await post(
       api,
       customEvent({ module_id: 'booking', identifiers: identifiers({ device, email, phone }) }),
       { 'idempotency-key': 'conflict' },
     )
-    expect(answer.statusCode).toBe(409)
-    expect(answer.json()).toMatchObject({
+    expect(response.statusCode).toBe(409)
+    expect(response.json()).toMatchObject({
       error: {
         code: 'identifier_conflict',
         details: [{ pointer: '/body/identifiers/1' }, { pointer: '/body/identifiers/2' }],
@@ -106,7 +106,7 @@ describe('identifiers of different contacts', () => {
 })
 
 describe('the identifier contact_id', () => {
-  test('names the contact by its own id, and adds the others to it', async () => {
+  test('identifies the contact by its own id, which gets the other identifiers', async () => {
     const [email, phone] = [freshValue(), freshValue()]
     const contactId = await contactOf({ email })
     expect(await contactOf({ contact_id: JSON.stringify(contactId), phone })).toBe(contactId)
@@ -114,7 +114,7 @@ describe('the identifier contact_id', () => {
     expect(await identifiersOf(contactId)).toEqual(identifiers({ email, phone }))
   })
 
-  test('is compared as any value is: escapes are read, case counts', async () => {
+  test('is compared like any value: escapes are decoded, case counts', async () => {
     await importInto(api.databaseUrl, [contact('Ünï-1')])
     expect(await contactOf({ contact_id: '"Ünï\\u002d1"' })).toBe('Ünï-1')
     expect(await contactOf({ contact_id: '"ünï-1"' })).not.toBe('Ünï-1')
@@ -128,7 +128,7 @@ describe('the identifier contact_id', () => {
     expect((await post(api, body)).statusCode).toBe(409)
   })
 
-  test('is a key like any other when no contact has that id', async () => {
+  test('is a key like any other if no contact has that id', async () => {
     const [contact_id, email] = [freshValue(), freshValue()]
     const contactId = await contactOf({ contact_id, email })
     expect(contactId).toMatch(UUID_V7)
@@ -139,10 +139,10 @@ describe('the identifier contact_id', () => {
 
   test.each([
     ['4711', '4711'],
-    // As numbers are brought to one form.
+    // The canonical form of a number.
     ['4711e0', '4711'],
     ['true', 'true'],
-  ])('that is no string does not name the contact %s: %s', async (contactId, value) => {
+  ])('that is not a string does not identify the contact %s: %s', async (contactId, value) => {
     await importInto(api.databaseUrl, [contact(contactId)])
     expect(await contactOf({ contact_id: value })).not.toBe(contactId)
     expect(await contactOf({ contact_id: JSON.stringify(contactId) })).toBe(contactId)
@@ -170,7 +170,7 @@ describe('two values', () => {
     ['1e-999999999', '0.1e-999999998'],
     ['true', ' true '],
     [`"${long}"`, `"${long}"`],
-  ])('%j and %j are one', async (one, other) => {
+  ])('%j and %j are equal', async (one, other) => {
     const key = `${one} = ${other}`.slice(0, 100)
     expect(await contactOf({ [key]: one })).toBe(await contactOf({ [key]: other }))
   })

@@ -1,0 +1,59 @@
+import type { components } from '../../generated/api.ts'
+import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
+import { customEventPropsIssue } from '../domain/event.ts'
+import { canonicalValue, identifierDigest } from '../domain/identifier.ts'
+import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
+
+type CustomEventInput = components['schemas']['CustomEventInput']
+
+/** An identifier with what it is found by: its digest or, under the key `contact_id`, the contact's own id. */
+export interface ParsedIdentifier {
+  key: string
+  value: string
+  canonical: string
+  digest: Buffer
+}
+
+/** A custom event that is valid by itself; whether its module exists and whose it is, only the database knows. */
+export interface ParsedEvent {
+  module_id: string
+  /** As an ISO timestamp. */
+  timestamp: string
+  custom_event_name: string
+  custom_event_props: string
+  identifiers: ParsedIdentifier[]
+}
+
+/**
+ * Checks what the document's schema cannot express (docs/semantics.md#custom-events).
+ *
+ * @param input a body that is valid by the schema
+ * @throws ApiError invalid_request with every issue found
+ */
+export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEvent {
+  const issues: ValidationIssue[] = []
+  const report = (field: string, message: string) => issues.push({ pointer: `/body/${field}`, message })
+
+  const timestamp = parseTimestamp(input.timestamp)
+  if (!timestamp.ok) report('timestamp', timestamp.issue)
+  else if (Date.parse(timestamp.iso) > now.getTime() + MAX_AHEAD_ms) {
+    report('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
+  }
+  const propsIssue = customEventPropsIssue(input.custom_event_props)
+  if (propsIssue !== undefined) report('custom_event_props', propsIssue)
+
+  const firstIndexOfKey = new Map<string, number>()
+  const identifiers = input.identifiers.map(({ key, value }, i): ParsedIdentifier => {
+    const first = firstIndexOfKey.get(key)
+    if (first === undefined) firstIndexOfKey.set(key, i)
+    else report(`identifiers/${i}/key`, `is the same as identifiers/${first}/key; send each key once`)
+    const parsed = canonicalValue(value)
+    if (!parsed.ok) report(`identifiers/${i}/value`, parsed.issue)
+    const canonical = parsed.ok ? parsed.canonical : ''
+    return { key, value, canonical, digest: identifierDigest(key, canonical) }
+  })
+
+  if (issues.length > 0 || !timestamp.ok) throw invalidRequest(issues)
+  const { module_id, custom_event_name, custom_event_props } = input
+  return { module_id, timestamp: timestamp.iso, custom_event_name, custom_event_props, identifiers }
+}

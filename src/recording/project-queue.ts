@@ -1,0 +1,87 @@
+import assert from 'node:assert'
+import type { EventToRecord, Recorded } from './batch.ts'
+
+/** An event whose caller waits for it to be recorded. */
+export interface QueuedEvent {
+  event: EventToRecord
+  /** When it has waited too long to be recorded, in milliseconds of performance.now(). */
+  deadline_ms: number
+  resolve: (recorded: Recorded) => void
+  reject: (error: unknown) => void
+}
+
+/**
+ * - `idle`: no events.
+ * - `queued`: events wait for the next multi-project batch.
+ * - `recording`: a batch is recording events; others may wait. A second batch would only wait for the lock of the first.
+ * - `locked`: events wait for a single-project batch, since another process or an import was seen to hold the project's lock.
+ */
+export type QueueState = 'idle' | 'queued' | 'recording' | 'locked'
+
+/** The states that may follow each. */
+const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
+  idle: ['queued'],
+  queued: ['recording'],
+  recording: ['idle', 'queued', 'locked'],
+  locked: ['recording'],
+}
+
+/**
+ * The events of one project, in the order in which they are recorded.
+ *
+ *              add()             take()                 finish(), none left
+ *     [idle] --------> [queued] --------> [recording] -----------------------> [idle]
+ *                         ^                |   ^   |
+ *                         |    finish(),   |   |   |  finish(), project was locked
+ *                         +-- others wait -+   |   v
+ *                                       take() +--- [locked]
+ */
+export class ProjectQueue {
+  readonly projectId: string
+  #state: QueueState = 'idle'
+  #waiting: QueuedEvent[] = []
+  #recording = 0
+
+  constructor(projectId: string) {
+    this.projectId = projectId
+  }
+
+  get state(): QueueState {
+    return this.#state
+  }
+
+  /** The number of events that wait or are being recorded. */
+  get size(): number {
+    return this.#waiting.length + this.#recording
+  }
+
+  add(event: QueuedEvent): void {
+    this.#waiting.push(event)
+    if (this.#state === 'idle') this.#enter('queued')
+  }
+
+  /** Takes the oldest events for a batch. */
+  take(max: number): QueuedEvent[] {
+    this.#enter('recording')
+    const taken = this.#waiting.splice(0, max)
+    this.#recording = taken.length
+    return taken
+  }
+
+  /**
+   * Ends the batch that took events.
+   *
+   * @param locked those of the events that were not recorded since the project was locked; they are the next again
+   */
+  finish(locked: readonly QueuedEvent[]): void {
+    this.#waiting.unshift(...locked)
+    this.#recording = 0
+    if (locked.length > 0) this.#enter('locked')
+    else this.#enter(this.#waiting.length > 0 ? 'queued' : 'idle')
+  }
+
+  #enter(state: QueueState): void {
+    assert(TRANSITIONS[this.#state].includes(state), `a queue cannot go from ${this.#state} to ${state}`)
+    this.#state = state
+  }
+}

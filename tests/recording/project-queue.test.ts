@@ -1,0 +1,76 @@
+import { expect, test } from 'vitest'
+import type { EventToRecord } from '../../src/recording/batch.ts'
+import { ProjectQueue, type QueuedEvent } from '../../src/recording/project-queue.ts'
+
+const queued = (): QueuedEvent => ({
+  event: {} as EventToRecord,
+  deadline_ms: Number.POSITIVE_INFINITY,
+  resolve: () => {},
+  reject: () => {},
+})
+
+/** A queue with this many events. */
+function queueOf(events: number): ProjectQueue {
+  const queue = new ProjectQueue('demo')
+  for (let i = 0; i < events; i += 1) queue.add(queued())
+  return queue
+}
+
+test('a new queue is idle', () => {
+  expect(queueOf(0)).toMatchObject({ state: 'idle', size: 0 })
+})
+
+test('an added event makes it queued', () => {
+  expect(queueOf(1)).toMatchObject({ state: 'queued', size: 1 })
+})
+
+test('a batch takes the oldest events and makes it recording; they still count', () => {
+  const queue = new ProjectQueue('demo')
+  const events = [queued(), queued(), queued()]
+  for (const event of events) queue.add(event)
+  expect(queue.take(2)).toEqual(events.slice(0, 2))
+  expect(queue).toMatchObject({ state: 'recording', size: 3 })
+})
+
+test('it is idle after a batch that left no events', () => {
+  const queue = queueOf(2)
+  queue.take(2)
+  queue.finish([])
+  expect(queue).toMatchObject({ state: 'idle', size: 0 })
+})
+
+test.each<[string, (queue: ProjectQueue) => void]>([
+  ['left events', (queue) => queue.take(1)],
+  [
+    'took all, when others arrived meanwhile',
+    (queue) => {
+      queue.take(2)
+      queue.add(queued())
+    },
+  ],
+])('it is queued after a batch that %s', (_, takeBatch) => {
+  const queue = queueOf(2)
+  takeBatch(queue)
+  queue.finish([])
+  expect(queue).toMatchObject({ state: 'queued', size: 1 })
+})
+
+test('it is locked after a batch that found the project locked, and has the events of the batch at its head', () => {
+  const queue = queueOf(2)
+  const [recorded, ...locked] = queue.take(2)
+  const later = queued()
+  queue.add(later)
+  queue.finish(locked)
+  expect(recorded).toBeDefined()
+  expect(queue).toMatchObject({ state: 'locked', size: 2 })
+  expect(queue.take(2)).toEqual([...locked, later])
+  expect(queue.state).toBe('recording')
+})
+
+test('it cannot be in two batches, or in one without events', () => {
+  const queue = queueOf(2)
+  queue.take(1)
+  expect(() => queue.take(1)).toThrow('a queue cannot go from recording to recording')
+  expect(() => queueOf(0).take(1)).toThrow('a queue cannot go from idle to recording')
+  expect(() => queueOf(1).finish([])).toThrow('a queue cannot go from queued to queued')
+})
