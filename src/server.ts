@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import type { FastifyInstance } from 'fastify'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
-import { ensureMigrated, openServer } from './database/open.ts'
-import { connect, connectShared, createPool, type Database } from './database/pool.ts'
+import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
+import type { Database } from './database/pool.ts'
 
 const READ_CONNECTIONS = 3
 const WRITE_CONNECTIONS = 4
@@ -62,7 +62,7 @@ async function start(
   const timeouts = { statementTimeout_ms: STATEMENT_TIMEOUT_ms, queryTimeout_ms: QUERY_TIMEOUT_ms }
   const db = connectShared(server.url, { max: READ_CONNECTIONS, ...timeouts })
   begun.defer(() => db.destroy())
-  const writePool = createPool(server.url, { max: WRITE_CONNECTIONS, pipeline: true, ...timeouts })
+  const writePool = openWritePool(server.url, { max: WRITE_CONNECTIONS, ...timeouts })
   begun.defer(() => writePool.end())
 
   const logger = { level: config.logLevel }

@@ -25,6 +25,10 @@ export class Page<Row> {
     this.rows = rows
     this.next = next
   }
+
+  map<Other>(convert: (row: Row) => Other): Page<Other> {
+    return new Page(this.rows.map(convert), this.next)
+  }
 }
 
 const VERSION = 1

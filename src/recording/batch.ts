@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
-import { inOnePacket } from '../database/pipeline.ts'
+import { flushTogether } from '../database/cork.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
@@ -92,7 +92,7 @@ async function begin(client: pg.ClientBase, posts: readonly Post[], patience_ms:
   const projectIds = [...new Set(posts.map(({ project_id }) => project_id))]
 
   const lock = patience_ms === undefined ? lockFreeProjects : lockProjects
-  const [, , projects, modules, owners, contacts, keys] = await inOnePacket(client, () =>
+  const [, , projects, modules, owners, contacts, keys] = await flushTogether(client, () =>
     Promise.all([
       client.query('BEGIN'),
       patience_ms !== undefined && ask(client, setLockTimeout, [`${patience_ms}ms`]),
@@ -107,7 +107,7 @@ async function begin(client: pg.ClientBase, posts: readonly Post[], patience_ms:
   const held = new Set(projects.map(({ project_id }) => project_id))
   return {
     heldByOthers: new Set(patience_ms === undefined ? projectIds.filter((id) => !held.has(id)) : []),
-    modules: new Map(modules.map((module) => [module.number, module])),
+    modules: new Map(modules.map((module) => [module.ordinal, module])),
     contacts: new Contacts(owners, contacts),
     keys: new Map(
       keys.map(({ project_id, idempotency_key, request_digest, response }) => [
@@ -230,7 +230,7 @@ async function chooseEntries(client: pg.ClientBase, events: readonly NewEvent[],
     .map((event) => ({ ...event.post, event, contact_id: event.contact_id }))
   const columns = columnsOf(asked, 'project_id', 'contact_id', 'module_id', 'timestamp')
   const found = asked.length > 0 ? await ask(client, selectEntriesInEffect, columns) : []
-  for (const { number, ...place } of found) (asked[number - 1] as (typeof asked)[number]).event.place = place
+  for (const { ordinal, ...place } of found) (asked[ordinal - 1] as (typeof asked)[number]).event.place = place
 
   const added = new Map<string, NewEntry>()
   for (const event of events.filter(({ place }) => place.entry_id === '')) {
@@ -280,7 +280,7 @@ async function commit(client: pg.ClientBase, events: NewEvent[], entries: NewEnt
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
-  await inOnePacket(client, () => Promise.all(statements.map((statement) => client.query(statement))))
+  await flushTogether(client, () => Promise.all(statements.map((statement) => client.query(statement))))
 }
 
 /** SHA-256 of what makes two posts the same: the fields as parsed, identifiers in any order. */

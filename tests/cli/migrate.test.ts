@@ -25,7 +25,7 @@ test('an empty database is migrated once, and nothing else runs on it before', a
     expect(await flowtrail(...command.split(' ')), command).toEqual({
       status: 1,
       stdout: '',
-      stderr: `flowtrail: The database lacks the migrations ${MIGRATIONS.join(', ')}. Run: npm run -s flowtrail -- migrate\n`,
+      stderr: `flowtrail: Pending migrations: ${MIGRATIONS.join(', ')}. Run: npm run -s flowtrail -- migrate\n`,
     })
   }
 

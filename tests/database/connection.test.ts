@@ -1,7 +1,8 @@
 import { type Kysely, sql } from 'kysely'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connect, wireTimestamp } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
+import { parseTimestamptz } from '../../src/database/type-parsers.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onServer } from '../support/global-setup.ts'
 
@@ -31,9 +32,9 @@ const INSTANTS = [
   ['9999-12-31 23:59:59.999+00', '9999-12-31T23:59:59.999Z'],
 ] as const
 
-describe('wireTimestamp', () => {
+describe('parseTimestamptz', () => {
   test.each(INSTANTS)('turns %s into %s', (text, wire) => {
-    expect(wireTimestamp(text)).toBe(wire)
+    expect(parseTimestamptz(text)).toBe(wire)
   })
 
   test('reads what PostgreSQL writes, and PostgreSQL reads what it writes', async () => {

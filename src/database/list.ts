@@ -1,0 +1,154 @@
+import { type Compilable, type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import type { operations } from '../../generated/api.ts'
+import type { DB } from '../../generated/database.ts'
+import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
+import { invalidRequest } from '../domain/errors.ts'
+import { parseTimestamp } from '../domain/timestamp.ts'
+import type { Database } from './pool.ts'
+import { type Bindable, memoizeByOptions, type Parameter, prepareMany } from './prepared.ts'
+
+type PathOf<Op extends keyof operations> = operations[Op]['parameters']['path']
+type QueryOf<Op extends keyof operations> = NonNullable<operations[Op]['parameters']['query']>
+type FiltersOf<Op extends keyof operations> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
+type ColumnOf<Table extends keyof DB> = keyof DB[Table] & string
+
+/** A query parameter of a list that keeps some of its rows. */
+interface Filter<Value, Column extends string, Name> {
+  column: Column
+  operator: '>=' | '<'
+  /** The one spelling of equal values, which is what the query and the cursor get. */
+  normalize: (value: Value) => string
+  /** Another filter of the list: together they are a window, which must not be empty. */
+  laterThan?: Name
+}
+
+/** Keeps rows from an instant on. */
+export const from = <Column extends string>(column: Column) =>
+  ({ column, operator: '>=', normalize: isoTimestamp }) satisfies Filter<string, Column, never>
+
+/** Keeps rows before an instant, which must be later than the filter `laterThan`. */
+export const before = <Column extends string, const Name extends string>(column: Column, laterThan: Name) =>
+  ({ column, operator: '<', normalize: isoTimestamp, laterThan }) satisfies Filter<string, Column, Name>
+
+function isoTimestamp(text: string): string {
+  const parsed = parseTimestamp(text)
+  if (!parsed.ok) throw new Error('a date-time passed validation that is none')
+  return parsed.iso
+}
+
+/**
+ * A list operation with pages. Its SQL clauses, its cursor's fingerprint and the check of its filters all come from here,
+ * and it must name every path parameter and every filter that the document gives the operation.
+ */
+interface ListDescriptor<
+  Op extends keyof operations,
+  Table extends keyof DB & string,
+  Key extends SortKey,
+  SortColumns extends readonly string[],
+> {
+  operation: Op
+  /** The table that the columns below are of. */
+  table: Table
+  /** The rows in scope are those that have the path's parameters in these columns. */
+  scope: { [Name in keyof PathOf<Op>]: ColumnOf<Table> }
+  filters: { [Name in keyof FiltersOf<Op>]: Filter<FiltersOf<Op>[Name], ColumnOf<Table>, keyof FiltersOf<Op>> }
+  /** The columns by which the list is sorted, all in the request's direction. Together they are unique in the scope. */
+  sortKey: SortColumns & { readonly [I in keyof Key]: ColumnOf<Table> }
+  /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
+  isSortKey: (value: unknown) => value is Key
+}
+
+/** Adds clauses to a query from the list's table. */
+type Clauses = <Tables, Table extends keyof Tables, Row>(
+  query: SelectQueryBuilder<Tables, Table, Row>,
+) => SelectQueryBuilder<Tables, Table, Row>
+
+/** What decides the text of a list's query. */
+interface ListOptions {
+  direction: Direction
+  isFirstPage: boolean
+  /** The filters that the request has. */
+  filters: string[]
+}
+
+/**
+ * Makes the query of a list: it fetches the page that a request asks for.
+ *
+ * @param build makes the query; `page` selects and sorts the page's rows, and must be applied once, `inOrder` only sorts,
+ * for a query around that one
+ * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
+ */
+export function defineList<
+  Op extends keyof operations,
+  Table extends keyof DB & string,
+  Key extends SortKey,
+  const SortColumns extends readonly string[],
+  Row extends Record<SortColumns[number], string | number>,
+>(
+  descriptor: ListDescriptor<Op, Table, Key, SortColumns>,
+  build: (db: Database, page: Clauses, inOrder: Clauses) => Compilable<Row>,
+): (db: Database, request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery }) => Promise<Page<Row>> {
+  const { operation, table, isSortKey } = descriptor
+  const sortColumns: readonly SortColumns[number][] = descriptor.sortKey
+  const scope = Object.entries<string>(descriptor.scope)
+  const filters = Object.entries<Filter<unknown, string, string>>(descriptor.filters as never)
+  const ref = (column: string) => sql.ref(`${table}.${column}`)
+
+  const query = memoizeByOptions(({ direction, isFirstPage, filters: names }: ListOptions) => {
+    const given = filters.filter(([name]) => names.includes(name))
+    const inOrder: Clauses = (query) =>
+      sortColumns.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
+    const count = scope.length + given.length + (isFirstPage ? 0 : sortColumns.length) + 1
+
+    return prepareMany(count, (db, parameters) => {
+      const rest = [...parameters] as (Parameter<Bindable> & Parameter<number>)[]
+      const next = () => rest.shift() as Parameter<number>
+      const conditions: RawBuilder<SqlBool>[] = [
+        ...scope.map(([, column]) => sql<SqlBool>`${ref(column)} = ${next()}`),
+        ...given.map(([, { column, operator }]) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${next()}`),
+      ]
+      if (!isFirstPage) {
+        // One comparison of all columns as a row, so that an index serves it.
+        const key = sql.join(sortColumns.map(ref))
+        conditions.push(sql`(${key}) ${sql.raw(AFTER[direction])} (${sql.join(sortColumns.map(next))})`)
+      }
+      const limit = next()
+      const page: Clauses = (query) =>
+        conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
+      return build(db, page, inOrder)
+    })
+  })
+
+  return async (db, request) => {
+    const path = request.path as Record<string, Bindable>
+    const sent = request.query as unknown as Partial<Record<string, unknown>>
+    const scopeValues = scope.map(([name]) => path[name] as Bindable)
+    const values = filters.map(([name, { normalize }]) =>
+      sent[name] === undefined ? undefined : normalize(sent[name]),
+    )
+    const names = filters.map(([name]) => name)
+    filters.forEach(([name, { laterThan }], i) => {
+      const value = values[i]
+      const bound = laterThan === undefined ? undefined : values[names.indexOf(laterThan)]
+      // ISO timestamps sort as the instants do.
+      if (value !== undefined && bound !== undefined && value <= bound) {
+        throw invalidRequest([{ pointer: `/query/${name}`, message: `must be later than ${laterThan}` }])
+      }
+    })
+
+    return paginate(
+      [operation, ...scopeValues, ...values],
+      request.query,
+      isSortKey,
+      ({ direction, after, take }) =>
+        query({
+          direction,
+          isFirstPage: after === undefined,
+          filters: names.filter((_, i) => values[i] !== undefined),
+        })(db, ...scopeValues, ...values.filter((value) => value !== undefined), ...(after ?? []), take),
+      (row) => sortColumns.map((column) => row[column]) as unknown as Key,
+    )
+  }
+}
+
+const AFTER = { ASC: '>', DESC: '<' }
