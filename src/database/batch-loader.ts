@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
-import type { Compilable, Expression } from 'kysely'
+import type { Expression } from 'kysely'
 import type { Database } from './pool.ts'
-import { type Parameter, prepare } from './prepared.ts'
+import { type Parameter, prepare, type SelectQuery } from './prepared.ts'
 
 // Batch loader, as in DataLoader (ADR 0006): the look-ups of one turn of the event loop become one statement over an
 // input table. The trade: a lone look-up waits for the end of its turn, and those of a batch fail together.
@@ -26,7 +26,7 @@ interface Batch<Row> {
  * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`
  */
 export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number }>(
-  build: (db: Database, ...columns: Arrays) => Compilable<Row>,
+  build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Omit<Row, 'ordinal'> | undefined> {
   type Found = Omit<Row, 'ordinal'>
   const select = prepare(build, { isLookUp: true }) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>

@@ -1,16 +1,25 @@
-import { type Compilable, type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import { type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import { parseTimestamp } from '../domain/timestamp.ts'
 import type { Database } from './pool.ts'
-import { type Bindable, memoizeByOptions, type Parameter, prepareMany } from './prepared.ts'
+import { type Bindable, memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
 
-type PathOf<Op extends keyof operations> = operations[Op]['parameters']['path']
 type QueryOf<Op extends keyof operations> = NonNullable<operations[Op]['parameters']['query']>
-type FiltersOf<Op extends keyof operations> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
+/** The operations with pages. */
+type ListOperation = {
+  [Op in keyof operations]: QueryOf<Op> extends never ? never : 'cursor' extends keyof QueryOf<Op> ? Op : never
+}[keyof operations]
+
+type PathOf<Op extends ListOperation> = operations[Op]['parameters']['path']
+type FiltersOf<Op extends ListOperation> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
 type ColumnOf<Table extends keyof DB> = keyof DB[Table] & string
+/** The values of columns, in the same order. */
+type KeyOf<Table extends keyof DB, Columns extends readonly ColumnOf<Table>[]> = {
+  readonly [I in keyof Columns]: DB[Table][Columns[I]]
+}
 
 /** A query parameter of a list that keeps some of its rows. */
 interface Filter<Value, Column extends string, Name> {
@@ -41,21 +50,22 @@ function isoTimestamp(text: string): string {
  * and it must name every path parameter and every filter that the document gives the operation.
  */
 interface ListDescriptor<
-  Op extends keyof operations,
+  Op extends ListOperation,
   Table extends keyof DB & string,
-  Key extends SortKey,
-  SortColumns extends readonly string[],
+  SortColumns extends readonly ColumnOf<Table>[],
 > {
   operation: Op
   /** The table that the columns below are of. */
   table: Table
   /** The rows in scope are those that have the path's parameters in these columns. */
   scope: { [Name in keyof PathOf<Op>]: ColumnOf<Table> }
-  filters: { [Name in keyof FiltersOf<Op>]: Filter<FiltersOf<Op>[Name], ColumnOf<Table>, keyof FiltersOf<Op>> }
+  filters: [keyof FiltersOf<Op>] extends [never]
+    ? Record<string, never>
+    : { [Name in keyof FiltersOf<Op>]: Filter<FiltersOf<Op>[Name], ColumnOf<Table>, keyof FiltersOf<Op>> }
   /** The columns by which the list is sorted, all in the request's direction. Together they are unique in the scope. */
-  sortKey: SortColumns & { readonly [I in keyof Key]: ColumnOf<Table> }
+  sortKey: SortColumns
   /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
-  isSortKey: (value: unknown) => value is Key
+  isSortKey: (value: unknown) => value is KeyOf<Table, SortColumns>
 }
 
 /** Adds clauses to a query from the list's table. */
@@ -79,16 +89,16 @@ interface ListOptions {
  * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
  */
 export function defineList<
-  Op extends keyof operations,
+  Op extends ListOperation,
   Table extends keyof DB & string,
-  Key extends SortKey,
-  const SortColumns extends readonly string[],
+  const SortColumns extends readonly ColumnOf<Table>[],
   Row extends Record<SortColumns[number], string | number>,
 >(
-  descriptor: ListDescriptor<Op, Table, Key, SortColumns>,
-  build: (db: Database, page: Clauses, inOrder: Clauses) => Compilable<Row>,
+  descriptor: ListDescriptor<Op, Table, SortColumns>,
+  build: (db: Database, page: Clauses, inOrder: Clauses) => SelectQuery<Row>,
 ): (db: Database, request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery }) => Promise<Page<Row>> {
-  const { operation, table, isSortKey } = descriptor
+  const { operation, table } = descriptor
+  const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
   const sortColumns: readonly SortColumns[number][] = descriptor.sortKey
   const scope = Object.entries<string>(descriptor.scope)
   const filters = Object.entries<Filter<unknown, string, string>>(descriptor.filters as never)
@@ -146,7 +156,7 @@ export function defineList<
           isFirstPage: after === undefined,
           filters: names.filter((_, i) => values[i] !== undefined),
         })(db, ...scopeValues, ...values.filter((value) => value !== undefined), ...(after ?? []), take),
-      (row) => sortColumns.map((column) => row[column]) as unknown as Key,
+      (row) => sortColumns.map((column) => row[column]) as unknown as SortKey,
     )
   }
 }

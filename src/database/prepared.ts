@@ -9,6 +9,7 @@ import {
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
+  SelectQueryNode,
   sql,
   ValueNode,
 } from 'kysely'
@@ -31,6 +32,9 @@ export type Bindable = Scalar | readonly Scalar[]
  * comparisons; what tsc lets pass (`=== undefined`, truthiness) is an error when the query is built.
  */
 export type Parameter<T extends Bindable> = symbol & Expression<T>
+
+/** A query that selects rows. Unlike {@link Compilable} alone, it is not assignable to one of other rows. */
+export type SelectQuery<Row> = Compilable<Row> & Expression<Row>
 
 /** The values that a query's parameters are bound to. */
 type ValuesOf<Parameters extends readonly unknown[]> = {
@@ -135,8 +139,8 @@ function nextName(): string {
 }
 
 /**
- * Compiles a query, with its placeholders among its parameters. It is built a second time with `undefined` for each
- * placeholder, which tells a builder that looks at one.
+ * Compiles a query, with its placeholders among its parameters. It is built a second time with nothing in their place,
+ * which shows whether its text depends on one.
  */
 function compile<Row>(
   count: number,
@@ -148,9 +152,11 @@ function compile<Row>(
   const unused = placeholders.findIndex((placeholder) => !query.parameters.includes(placeholder))
   if (unused !== -1) throw new Error(`parameter ${unused + 1} of ${count} is not in the query: ${query.sql}`)
 
-  const withoutPlaceholders = query.parameters.map((value) => (value instanceof Placeholder ? undefined : value))
-  const other = compileWith(Array(count).fill(undefined))
-  if (other.sql !== query.sql || other.parameters.some((value, i) => value !== withoutPlaceholders[i])) {
+  // Kysely leaves out a column that is set to undefined.
+  const nothing = SelectQueryNode.is(query.query) ? undefined : null
+  const expected = query.parameters.map((value) => (value instanceof Placeholder ? nothing : value))
+  const other = compileWith(Array(count).fill(nothing))
+  if (other.sql !== query.sql || other.parameters.some((value, i) => value !== expected[i])) {
     throw new Error(`the text of a prepared query depends on a parameter: ${query.sql}`)
   }
   return query

@@ -45,6 +45,15 @@ function watchStatements() {
   return () => sent().flatMap(({ values }) => (values ? [values] : []))
 }
 
+test('a query without the ordinals of its input does not compile', () => {
+  // @ts-expect-error ordinal is not selected
+  batchLoader((db, projectIds: Parameter<string[]>) =>
+    db.selectFrom(inputTable({ project_id: text(projectIds) })).select('input.project_id'),
+  )
+  // @ts-expect-error the column is of numbers
+  batchLoader((db, ids: Parameter<string[]>) => db.selectFrom(inputTable({ id: integer(ids) })).select('input.ordinal'))
+})
+
 test('the keys of one turn are one statement, and each caller gets its own row', async () => {
   const sent = watchStatements()
   const found = await Promise.all(['c', 'a', 'absent', 'b'].map((id) => findProject(db, id)))

@@ -49,8 +49,8 @@ const UNUSED = 'parameter 1 of 1 is not in the query'
 const MISTAKES: Record<string, [build: (db: Database, text: Parameter<string>) => Compilable, message: string]> = {
   // @ts-expect-error no implicit conversion to a string
   'a template literal': [(db, text) => projects(db).where('name', 'like', `${text}%`), CONVERSION],
-  // biome-ignore lint/style/useTemplate: this is the mistake
   // @ts-expect-error the operator + cannot be applied
+  // biome-ignore lint/style/useTemplate: this is the mistake
   'a concatenation': [(db, text) => projects(db).where('name', 'like', text + '%'), CONVERSION],
   'an explicit conversion': [(db, text) => projects(db).where('name', 'like', String(text)), CONVERSION],
   'a method of a symbol': [(db, text) => projects(db).where('name', '=', text.toString()), CONVERSION],
@@ -124,6 +124,16 @@ test('tsc refuses parameters and values of wrong types', () => {
   prepare((db, id: Parameter<string | null>) => projects(db).where('project_id', '=', id))
   // @ts-expect-error there is no such column
   prepareInsert('projects', { project_id: 'text', title: 'text' })
+})
+
+test('a parameter can be what a column is set to', () => {
+  const query = prepare((db, id: Parameter<string>, name: Parameter<string>) =>
+    db.updateTable('projects').set({ name }).where('project_id', '=', id),
+  )
+  expect(query.statement('a', 'A')).toMatchObject({
+    text: 'update "projects" set "name" = $1 where "project_id" = $2',
+    values: ['A', 'a'],
+  })
 })
 
 test('prepareInsert inserts rows as one array for each column', () => {
