@@ -25,7 +25,7 @@ const migratorOf = <DB>(db: Kysely<DB>) => new Migrator({ db, provider })
  * migrator holds a lock in the database while it works.
  *
  * @returns the names of the migrations that this call applied
- * @throws what PostgreSQL answered to the failing statement; nothing of that run is kept
+ * @throws PostgreSQL's error for the statement that failed; the whole run is rolled back
  */
 export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
   const { error, results } = await migratorOf(db).migrateToLatest()
@@ -33,12 +33,12 @@ export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
   return (results ?? []).map((result) => result.migrationName)
 }
 
-/** Every known migration, oldest first, with the moment it was applied (or none). Changes nothing. */
+/** Every known migration, oldest first, with the time it was applied, if it was. Changes nothing. */
 export async function migrationStatus<DB>(db: Kysely<DB>): Promise<readonly MigrationInfo[]> {
   return migratorOf(db).getMigrations()
 }
 
-/** Migrations that were applied to the database and that this release does not know. Changes nothing. */
+/** The migrations that were applied to the database but are unknown to this release. Changes nothing. */
 export async function newerMigrations<DB>(db: Kysely<DB>): Promise<string[]> {
   const table = DEFAULT_MIGRATION_TABLE
   const { rows: found } = await sql<{ found: boolean }>`SELECT to_regclass(${table}) IS NOT NULL AS found`.execute(db)

@@ -1,11 +1,11 @@
-import { type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import { parseTimestamp } from '../domain/timestamp.ts'
 import type { Database } from './pool.ts'
-import { type Bindable, memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
+import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
 
 type QueryOf<Op extends keyof operations> = NonNullable<operations[Op]['parameters']['query']>
 /** The operations with pages. */
@@ -32,7 +32,7 @@ interface Filter<Value, Column extends string, Name> {
 }
 
 /** Keeps rows from an instant on. */
-export const from = <Column extends string>(column: Column) =>
+export const atOrAfter = <Column extends string>(column: Column) =>
   ({ column, operator: '>=', normalize: isoTimestamp }) satisfies Filter<string, Column, never>
 
 /** Keeps rows before an instant, which must be later than the filter `laterThan`. */
@@ -77,14 +77,16 @@ type Clauses = <Tables, Table extends keyof Tables, Row>(
 interface ListOptions {
   direction: Direction
   isFirstPage: boolean
-  /** The filters that the request has. */
+  /** The names of the filters that the request has. */
   filters: string[]
 }
+
+type AnyFilters = [name: string, filter: Filter<unknown, string, string>][]
 
 /**
  * Makes the query of a list: it fetches the page that a request asks for.
  *
- * @param build makes the query; `page` selects and sorts the page's rows, and must be applied once, `inOrder` only sorts,
+ * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
  * for a query around that one
  * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
  */
@@ -98,67 +100,73 @@ export function defineList<
   build: (db: Database, page: Clauses, inOrder: Clauses) => SelectQuery<Row>,
 ): (db: Database, request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery }) => Promise<Page<Row>> {
   const { operation, table } = descriptor
-  const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
-  const sortColumns: readonly SortColumns[number][] = descriptor.sortKey
   const scope = Object.entries<string>(descriptor.scope)
-  const filters = Object.entries<Filter<unknown, string, string>>(descriptor.filters as never)
+  const filters = Object.entries(descriptor.filters) as AnyFilters
+  const sortKey: readonly SortColumns[number][] = descriptor.sortKey
+  const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
   const ref = (column: string) => sql.ref(`${table}.${column}`)
 
-  const query = memoizeByOptions(({ direction, isFirstPage, filters: names }: ListOptions) => {
-    const given = filters.filter(([name]) => names.includes(name))
+  const queryFor = memoizeByOptions(({ direction, isFirstPage, filters: names }: ListOptions) => {
     const inOrder: Clauses = (query) =>
-      sortColumns.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
-    const count = scope.length + given.length + (isFirstPage ? 0 : sortColumns.length) + 1
-
-    return prepareMany(count, (db, parameters) => {
-      const rest = [...parameters] as (Parameter<Bindable> & Parameter<number>)[]
-      const next = () => rest.shift() as Parameter<number>
-      const conditions: RawBuilder<SqlBool>[] = [
-        ...scope.map(([, column]) => sql<SqlBool>`${ref(column)} = ${next()}`),
-        ...given.map(([, { column, operator }]) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${next()}`),
-      ]
+      sortKey.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
+    // The order of the parameters: scope, filters, key, limit.
+    const compared = [
+      ...scope.map(([, column]) => ({ column, operator: '=' })),
+      ...filters.filter(([name]) => names.includes(name)).map(([, filter]) => filter),
+    ]
+    const keyLength = isFirstPage ? 0 : sortKey.length
+    return prepareMany(compared.length + keyLength + 1, (db, parameters) => {
+      const conditions = compared.map(
+        ({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`,
+      )
       if (!isFirstPage) {
+        const key = parameters.slice(compared.length, -1)
         // One comparison of all columns as a row, so that an index serves it.
-        const key = sql.join(sortColumns.map(ref))
-        conditions.push(sql`(${key}) ${sql.raw(AFTER[direction])} (${sql.join(sortColumns.map(next))})`)
+        conditions.push(sql`(${sql.join(sortKey.map(ref))}) ${sql.raw(AFTER[direction])} (${sql.join(key)})`)
       }
-      const limit = next()
+      const limit = parameters.at(-1) as Parameter<number>
       const page: Clauses = (query) =>
         conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
       return build(db, page, inOrder)
     })
   })
 
-  return async (db, request) => {
-    const path = request.path as Record<string, Bindable>
-    const sent = request.query as unknown as Partial<Record<string, unknown>>
-    const scopeValues = scope.map(([name]) => path[name] as Bindable)
-    const values = filters.map(([name, { normalize }]) =>
-      sent[name] === undefined ? undefined : normalize(sent[name]),
-    )
-    const names = filters.map(([name]) => name)
-    filters.forEach(([name, { laterThan }], i) => {
-      const value = values[i]
-      const bound = laterThan === undefined ? undefined : values[names.indexOf(laterThan)]
-      // ISO timestamps sort as the instants do.
-      if (value !== undefined && bound !== undefined && value <= bound) {
-        throw invalidRequest([{ pointer: `/query/${name}`, message: `must be later than ${laterThan}` }])
-      }
-    })
-
+  return async (db, { path, query }) => {
+    const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
+    const filterValues = readFilters(filters, query)
     return paginate(
-      [operation, ...scopeValues, ...values],
-      request.query,
+      [operation, ...scopeValues, ...filterValues],
+      query,
       isSortKey,
-      ({ direction, after, take }) =>
-        query({
-          direction,
-          isFirstPage: after === undefined,
-          filters: names.filter((_, i) => values[i] !== undefined),
-        })(db, ...scopeValues, ...values.filter((value) => value !== undefined), ...(after ?? []), take),
-      (row) => sortColumns.map((column) => row[column]) as unknown as SortKey,
+      ({ direction, after, take }) => {
+        const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
+        const select = queryFor({ direction, isFirstPage: after === undefined, filters: given })
+        const values = filterValues.filter((value) => value !== undefined)
+        return select(db, ...scopeValues, ...values, ...(after ?? []), take)
+      },
+      (row) => sortKey.map((column) => row[column]) as unknown as SortKey,
     )
   }
 }
 
 const AFTER = { ASC: '>', DESC: '<' }
+
+/**
+ * The normalized values of a request's filters, undefined for each that it leaves out.
+ * @throws ApiError invalid_request for an empty window
+ */
+function readFilters(filters: AnyFilters, query: object): (string | undefined)[] {
+  const values = new Map<string, string | undefined>()
+  for (const [name, { normalize }] of filters) {
+    const value: unknown = query[name as keyof typeof query]
+    values.set(name, value === undefined ? undefined : normalize(value))
+  }
+  for (const [name, { laterThan = '' }] of filters) {
+    const [end, start] = [values.get(name), values.get(laterThan)]
+    // ISO timestamps sort as the instants do.
+    if (start !== undefined && end !== undefined && end <= start) {
+      throw invalidRequest([{ pointer: `/query/${name}`, message: `must be later than ${laterThan}` }])
+    }
+  }
+  return [...values.values()]
+}

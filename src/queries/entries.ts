@@ -4,7 +4,7 @@ import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { delimitedRows, splitFields, textField, unescapeText } from '../database/delimited-rows.ts'
 import { inputTable, text, timestamptz } from '../database/input-table.ts'
-import { before, defineList, from } from '../database/list.ts'
+import { atOrAfter, before, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { parseTimestamptz } from '../database/type-parsers.ts'
@@ -46,7 +46,7 @@ const selectEntriesWithPageViews = defineList(
     operation: 'listEntryPageViews',
     table: 'entries',
     scope: { projectId: 'project_id' },
-    filters: { updated_after: from('updated_at'), updated_before: before('updated_at', 'updated_after') },
+    filters: { updated_after: atOrAfter('updated_at'), updated_before: before('updated_at', 'updated_after') },
     sortKey: ['updated_at', 'entry_id'],
     isSortKey: isInstantAndId,
   },

@@ -73,7 +73,7 @@ describe('a session', () => {
     extra_float_digits: '-15',
   }
 
-  test('has the settings that the service relies on, whatever those of the database are', async () => {
+  test('has the settings that the queries rely on, whatever those of the database are', async () => {
     const name = new URL(database.url).pathname.slice(1)
     for (const [setting, value] of Object.entries(CONTRARY)) {
       // Not every PostgreSQL lets standard_conforming_strings be switched off.
@@ -92,7 +92,7 @@ describe('a session', () => {
     await onServer(inject('databaseServer'), `ALTER DATABASE ${name} RESET ALL`)
   })
 
-  test('ends a statement that takes longer than it may, and goes on', async () => {
+  test('cancels a statement that exceeds the statement timeout, and stays usable', async () => {
     const db = open(database.url, { max: 1, statementTimeout_ms: 50 })
     const failure = await sql`SELECT pg_sleep(60)`.execute(db).catch((error: unknown) => error)
     expect(failure).toMatchObject({ code: '57014' })

@@ -36,6 +36,6 @@ test.each<[string, string[]]>([
     ['\x10', '\x10e', '\x10s', '\x10\x10s', '\x10\x1F', '\x10x', 'e\x10', '\x10es'],
   ],
   ['any other characters', ['"quoted", \\ and / and {}', "it's", '\n\t\r\x01', '日本語 🌸 ŷ', '%s $1']],
-])('%s come back as they were', async (_, texts) => {
+])('%s come back unchanged', async (_, texts) => {
   expect(await roundTrip(texts)).toEqual(texts)
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { before, defineList, from } from '../../src/database/list.ts'
+import { atOrAfter, before, defineList } from '../../src/database/list.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { isInstantAndId, isInt32 } from '../../src/domain/cursor.ts'
 
@@ -15,7 +15,7 @@ const ENTRIES = {
   operation: 'listEntryPageViews',
   table: 'entries',
   scope: { projectId: 'project_id' },
-  filters: { updated_after: from('updated_at'), updated_before: before('updated_at', 'updated_after') },
+  filters: { updated_after: atOrAfter('updated_at'), updated_before: before('updated_at', 'updated_after') },
   sortKey: ['updated_at', 'entry_id'],
   isSortKey: isInstantAndId,
 } as const
@@ -29,9 +29,9 @@ test('a descriptor that does not fit its operation, table or query does not comp
   defineList(ENTRIES, (db, page) => entries(db).$call(page))
 
   // @ts-expect-error a filter of the document is missing
-  defineList({ ...ENTRIES, filters: { updated_after: from('updated_at') } }, (db, page) => entries(db).$call(page))
+  defineList({ ...ENTRIES, filters: { updated_after: atOrAfter('updated_at') } }, (db, page) => entries(db).$call(page))
   // @ts-expect-error the document has no such filter
-  defineList({ ...VERSIONS, filters: { saved_after: from('saved_at') } }, (db, page) => versions(db).$call(page))
+  defineList({ ...VERSIONS, filters: { saved_after: atOrAfter('saved_at') } }, (db, page) => versions(db).$call(page))
   // @ts-expect-error a parameter of the path is missing
   defineList({ ...VERSIONS, scope: { projectId: 'project_id' } }, (db, page) => versions(db).$call(page))
   // @ts-expect-error the operation has no pages
@@ -45,7 +45,7 @@ test('a descriptor that does not fit its operation, table or query does not comp
 
   const { filters } = ENTRIES
   // @ts-expect-error the table has no such column to filter by
-  defineList({ ...ENTRIES, filters: { ...filters, updated_after: from('saved_at') } }, (db, page) =>
+  defineList({ ...ENTRIES, filters: { ...filters, updated_after: atOrAfter('saved_at') } }, (db, page) =>
     entries(db).$call(page),
   )
   // @ts-expect-error a window needs a filter that there is
