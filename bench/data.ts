@@ -4,7 +4,8 @@ import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { useEmbeddedServer } from '../db/embedded/server.ts'
 import { migrate } from '../db/migrate.ts'
-import { connect, createPool } from '../src/database/pool.ts'
+import { connect } from '../src/database/open.ts'
+import { createPool } from '../src/database/pool.ts'
 import { postmasterOf } from './usage.ts'
 
 /** What is kept between runs: the embedded cluster with the data sets, and files made of them. Ignored by git. */

@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import type { FastifyInstance } from 'fastify'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
-import { ensureMigrated, openServer } from './database/open.ts'
-import { connect, connectShared, createPool, type Database } from './database/pool.ts'
+import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
+import type { Database } from './database/pool.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
@@ -66,7 +66,7 @@ async function start(
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
   const db = connectShared(postgres.url, { max: readConnections, ...timeouts })
   cleanup.defer(() => db.destroy())
-  const writePool = createPool(postgres.url, { max: writeConnections, pipeline: true, ...timeouts })
+  const writePool = openWritePool(postgres.url, { max: writeConnections, ...timeouts })
   cleanup.defer(() => writePool.end())
 
   const app = await buildApp({

@@ -1,14 +1,13 @@
 import { constants } from 'node:os'
-import type { Config } from '../config.ts'
-import { type DatabaseServer, openServer, withDatabase } from '../database/open.ts'
+import { type DatabaseLocation, type DatabaseServer, withDatabase, withServer } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
 
-/** How long what was interrupted may take to let go of the database. */
+/** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
 
-/** The operator has ended a command before its time. */
+/** The operator has interrupted a command. */
 export class Interrupted extends Error {
-  /** As shells report the end by a signal. */
+  /** The exit status by which shells report an end by this signal. */
   readonly status: number
 
   constructor(signal: 'SIGINT' | 'SIGTERM') {
@@ -18,24 +17,20 @@ export class Interrupted extends Error {
 }
 
 /** Runs a command's work on the configured database, with its schema made sure of. */
-export const onDatabase = <T>(config: Config, work: (db: Database, url: string) => Promise<T>): Promise<T> =>
-  interruptible((unlessInterrupted) => withDatabase(config, (db, url) => unlessInterrupted(() => work(db, url))))
+export const onDatabase = <T>(
+  location: DatabaseLocation,
+  work: (db: Database, url: string) => Promise<T>,
+): Promise<T> =>
+  interruptible((unlessInterrupted) => withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url))))
 
 /** Runs a command's work on the configured server, whatever its schema. */
-export const onServer = <T>(config: Config, work: (server: DatabaseServer) => Promise<T>): Promise<T> =>
-  interruptible(async (unlessInterrupted) => {
-    const server = await openServer(config)
-    try {
-      return await unlessInterrupted(() => work(server))
-    } finally {
-      await server.release()
-    }
-  })
+export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseServer) => Promise<T>): Promise<T> =>
+  interruptible((unlessInterrupted) => withServer(location, (server) => unlessInterrupted(() => work(server))))
 
 /**
- * Lets SIGINT and SIGTERM break off work, and what is around it let go of the database all the same: a server that
- * nobody else uses is stopped, which undoes what was not committed. Further signals change nothing: npm passes on
- * what the terminal has sent already.
+ * Lets SIGINT and SIGTERM abort the work, but not what releases the database around it: an embedded server that no other
+ * process uses is stopped, which undoes what was not committed. Further signals are ignored: npm forwards those that the
+ * terminal has already sent.
  */
 async function interruptible<T>(
   run: (unlessInterrupted: <R>(work: () => Promise<R>) => Promise<R>) => Promise<T>,

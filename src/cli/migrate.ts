@@ -1,7 +1,7 @@
 import { Command } from 'commander'
 import { migrate, migrationStatus } from '../../db/migrate.ts'
 import { readConfig } from '../config.ts'
-import { connect } from '../database/pool.ts'
+import { connect } from '../database/open.ts'
 import { onServer } from './interruptible.ts'
 import { printRows } from './output.ts'
 

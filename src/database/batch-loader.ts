@@ -1,77 +1,64 @@
 import { setImmediate } from 'node:timers/promises'
-import { type Compilable, sql } from 'kysely'
+import type { Expression } from 'kysely'
 import type { Database } from './pool.ts'
-import { prepare } from './prepared.ts'
+import { type Parameter, prepare, type SelectQuery } from './prepared.ts'
 
-/** What an item of an array of a type of PostgreSQL's is here. */
-interface Item {
-  text: string
-  integer: number
-  bytea: Buffer
-  timestamptz: string
+// Batch loader, as in DataLoader (ADR 0006): the look-ups of one turn of the event loop become one statement over an
+// input table. The trade: a lone look-up waits for the end of its turn, and those of a batch fail together.
+
+type ArrayParameter = Parameter<string[]> | Parameter<number[]>
+type KeyOf<Arrays extends readonly unknown[]> = {
+  [I in keyof Arrays]: Arrays[I] extends Expression<readonly (infer T)[]> ? T : never
 }
 
-type Columns = Record<string, keyof Item>
-type Asked<C extends Columns> = { [Name in keyof C]: Item[C[Name]] } & { number: number }
-
-/**
- * The table `asked`, a row for each item of the arrays, which `number` counts from 1.
- * @param columns with their types in PostgreSQL, in the order of the arrays
- */
-export function asked<const C extends Columns>(columns: C, ...arrays: readonly (readonly unknown[])[]) {
-  const typed = Object.values(columns).map((type, i) => sql`${arrays[i]}::${sql.raw(type)}[]`)
-  const names = [...Object.keys(columns), 'number'].map((name) => sql.id(name))
-  return sql<Asked<C>>`unnest(${sql.join(typed)}) with ordinality`.as<'asked'>(sql`asked(${sql.join(names)})`)
-}
-
-/** The keys that were asked for in a turn of the event loop. */
-interface Turn<Found> {
-  numbers: Map<string, number>
+/** The distinct keys of one turn, and the rows found for them, by ordinal. */
+interface Batch<Row> {
+  ordinals: Map<string, number>
   columns: unknown[][]
-  found: Promise<Found[]>
+  rows: Promise<Row[]>
 }
 
 /**
- * Makes a query of single rows by their keys. All that is asked for in one turn of the event loop is one statement: it
- * leaves after the last has asked, so that nobody is told what was true before. A key stands in it once, and all who
- * asked for it get the very same object, which nobody may change.
+ * Makes a query for a single row by its key, which loads all keys of one turn of the event loop at once. The statement
+ * is sent after the last key came in, so that no caller gets what was true before it called. Equal keys are loaded once,
+ * and their callers share one object, which must not be changed.
  *
- * @param build of arrays, each a column of the keys; selects the rows with the `number` of the key
+ * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`
  */
-export function lookUp<Arrays extends readonly (readonly unknown[])[], Row extends { number: number }>(
-  build: (db: Database, ...arrays: Arrays) => Compilable<Row>,
-): (db: Database, ...key: { [I in keyof Arrays]: Arrays[I][number] }) => Promise<Omit<Row, 'number'> | undefined> {
-  type Found = Omit<Row, 'number'>
-  const select = prepare(build, { isLookUp: true })
-  const turns = new WeakMap<Database, Turn<Found>>()
+export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number }>(
+  build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
+): (db: Database, ...key: KeyOf<Arrays>) => Promise<Omit<Row, 'ordinal'> | undefined> {
+  type Found = Omit<Row, 'ordinal'>
+  const select = prepare(build, { isLookUp: true }) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>
+  const batches = new WeakMap<Database, Batch<Found>>()
 
-  const begin = (db: Database, columns: unknown[][]): Turn<Found> => {
-    const find = async () => {
+  const openBatch = (db: Database, columns: unknown[][]): Batch<Found> => {
+    const load = async () => {
       await setImmediate()
-      turns.delete(db)
+      batches.delete(db)
       const found: Found[] = []
-      for (const { number, ...row } of await select(db, ...(columns as unknown as Arrays))) found[number] = row
+      for (const { ordinal, ...row } of await select(db, ...columns)) found[ordinal] = row
       return found
     }
-    const turn = { numbers: new Map(), columns, found: find() }
-    turns.set(db, turn)
-    return turn
+    const batch = { ordinals: new Map(), columns, rows: load() }
+    batches.set(db, batch)
+    return batch
   }
 
   return async (db, ...key) => {
-    const { numbers, columns, found } =
-      turns.get(db) ??
-      begin(
+    const { ordinals, columns, rows } =
+      batches.get(db) ??
+      openBatch(
         db,
         key.map(() => []),
       )
-    const name = JSON.stringify(key)
-    let number = numbers.get(name)
-    if (number === undefined) {
-      number = numbers.size + 1
-      numbers.set(name, number)
+    const id = JSON.stringify(key)
+    let ordinal = ordinals.get(id)
+    if (ordinal === undefined) {
+      ordinal = ordinals.size + 1
+      ordinals.set(id, ordinal)
       columns.forEach((column, i) => void column.push(key[i]))
     }
-    return (await found)[number]
+    return (await rows)[ordinal]
   }
 }

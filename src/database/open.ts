@@ -1,7 +1,10 @@
+import { Kysely, PostgresDialect } from 'kysely'
+import type pg from 'pg'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
-import type { Config } from '../config.ts'
-import { connect, type Database } from './pool.ts'
+import type { DB } from '../../generated/database.ts'
+import { PipelinedDialect } from './pipelined-dialect.ts'
+import { createPool, type Database, type PoolOptions } from './pool.ts'
 
 const EMBEDDED = {
   name: 'flowtrail',
@@ -11,63 +14,101 @@ const EMBEDDED = {
   },
 }
 
-/** A database server at hand; `release()` lets go of it, which stops an embedded one that nobody else uses. */
+/** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
+export interface DatabaseLocation {
+  database: { url: string | undefined }
+  dataDir: string
+}
+
+/** A running database server; `release()` stops an embedded one that no other process uses. */
 export interface DatabaseServer {
   url: string
   release: () => Promise<void>
 }
 
-export interface OpenOptions {
-  /** Keep an embedded server alive: start it again when it dies. */
+export interface ServerOptions {
+  /** Start an embedded server again when it dies. */
   supervise?: boolean
-  /** Told what the embedded server does, a line each. */
+  /** Called with each line of the embedded server's log. */
   onLog?: (message: string) => void
 }
 
 /**
- * The operator's PostgreSQL or, without DATABASE_URL, the embedded one, started when it is not running.
- * @throws Error with one line that says how to mend it
+ * The operator's PostgreSQL or, without a URL, the embedded one, started if it is not running.
+ * @throws Error with one line that says how to fix it
  */
-export async function openServer(config: Config, options: OpenOptions = {}): Promise<DatabaseServer> {
-  if (config.database.url !== undefined) return { url: config.database.url, release: async () => {} }
-  const server = await useEmbeddedServer({ dataDir: config.dataDir, ...EMBEDDED, ...options })
+export async function openServer(
+  { database, dataDir }: DatabaseLocation,
+  options: ServerOptions = {},
+): Promise<DatabaseServer> {
+  if (database.url !== undefined) return { url: database.url, release: async () => {} }
+  const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
 
 /**
- * Makes sure that the schema is the newest. The embedded database migrates itself; the operator's own is left to the
- * operator.
+ * Makes sure that the schema is the newest: the embedded database is migrated, the operator's is only checked.
  *
- * @throws Error when the operator's database is not migrated, naming the command that does it, or when the schema is
- * newer than this release knows
+ * @throws Error when the operator's database has pending migrations, naming the command that applies them, or when the
+ * schema is newer than this release
  */
-export async function ensureMigrated(config: Config, db: Database): Promise<void> {
+export async function ensureMigrated({ database }: DatabaseLocation, db: Database): Promise<void> {
   const newer = await newerMigrations(db)
   if (newer.length > 0) {
     throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
   }
-  if (config.database.url === undefined) {
+  if (database.url === undefined) {
     await migrate(db)
     return
   }
-  const missing = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
-  if (missing.length > 0) {
-    throw new Error(`Pending migrations: ${missing.join(', ')}. Run: npm run -s flowtrail -- migrate`)
+  const pending = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
+  if (pending.length > 0) {
+    throw new Error(`Pending migrations: ${pending.join(', ')}. Run: npm run -s flowtrail -- migrate`)
   }
 }
 
-/** Runs work on the configured database, its schema made sure of, and lets go of it afterwards, whatever happens. */
-export async function withDatabase<T>(config: Config, work: (db: Database, url: string) => Promise<T>): Promise<T> {
-  const server = await openServer(config)
+/** Opens Kysely on a pool of its own, with a connection for each query under way; `destroy()` closes both. */
+export function connect(url: string, options: PoolOptions = {}): Database {
+  return new Kysely<DB>({ dialect: new PostgresDialect({ pool: createPool(url, options) }) })
+}
+
+/**
+ * Opens Kysely on `max` connections that all queries share without waiting for each other's results: for single
+ * statements, not for transactions.
+ */
+export function connectShared(url: string, { queryTimeout_ms, ...options }: PoolOptions = {}): Database {
+  const pool = createPool(url, { ...options, pipeline: true })
+  return new Kysely<DB>({ dialect: new PipelinedDialect(pool, queryTimeout_ms) })
+}
+
+/** Opens a pool for transactions in pipeline mode, as recording needs it. */
+export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =>
+  createPool(url, { ...options, pipeline: true })
+
+/** Runs work on the database server, whatever its schema, and releases it. */
+export async function withServer<T>(
+  location: DatabaseLocation,
+  work: (server: DatabaseServer) => Promise<T>,
+): Promise<T> {
+  const server = await openServer(location)
   try {
-    const db = connect(server.url)
-    try {
-      await ensureMigrated(config, db)
-      return await work(db, server.url)
-    } finally {
-      await db.destroy()
-    }
+    return await work(server)
   } finally {
     await server.release()
   }
 }
+
+/** Runs work on the database, its schema made sure of, and releases both the database and its server. */
+export const withDatabase = <T>(
+  location: DatabaseLocation,
+  work: (db: Database, url: string) => Promise<T>,
+): Promise<T> =>
+  withServer(location, async ({ url }) => {
+    const db = connect(url)
+    try {
+      await ensureMigrated(location, db)
+      return await work(db, url)
+    } finally {
+      await db.destroy()
+    }
+  })

@@ -9,29 +9,32 @@ import {
   type QueryResult,
 } from 'kysely'
 import type pg from 'pg'
-import { cut, gather } from './pipeline.ts'
+import { corkForTurn, destroySocket } from './cork.ts'
 import type { NamedQuery } from './prepared.ts'
 
+// Pipelining (ADR 0005): all reads share few connections, and each is sent at once, without waiting for the results of
+// those before it. The trade: PostgreSQL replies in order, so that a slow query delays those behind it on its connection,
+// there are no transactions, and a connection that breaks fails all that was under way on it.
+
 /**
- * A dialect for single statements, without transactions: all queries share few connections, on which each is sent at
- * once, without waiting for the answers to those before it. PostgreSQL answers in order, so the first connection is for
- * look-ups alone, if there are more: no list keeps them waiting.
+ * A dialect for single statements on shared, pipelined connections. If there are several, the first is for look-ups
+ * only, which then never queue behind a list.
  */
 export class PipelinedDialect implements Dialect {
   readonly #pool: pg.Pool
-  readonly #silence_ms: number | undefined
+  readonly #readTimeout_ms: number | undefined
 
   /**
    * @param pool of clients with `pipeline: true`; as many connections are shared as it may hold
-   * @param silence_ms how long a connection may give no answer while one is awaited, in milliseconds; then it is cut. A
-   * server that is frozen or out of reach does not keep its own timeouts
+   * @param readTimeout_ms how long a connection may be silent while a result is awaited, in milliseconds, before it is
+   * destroyed: a server that is frozen or unreachable does not keep its own timeouts
    */
-  constructor(pool: pg.Pool, silence_ms?: number) {
+  constructor(pool: pg.Pool, readTimeout_ms?: number) {
     this.#pool = pool
-    this.#silence_ms = silence_ms
+    this.#readTimeout_ms = readTimeout_ms
   }
 
-  createDriver = () => new PipelinedDriver(this.#pool, this.#silence_ms)
+  createDriver = () => new PipelinedDriver(this.#pool, this.#readTimeout_ms)
   createQueryCompiler = () => new PostgresQueryCompiler()
   createAdapter = () => new PostgresAdapter()
   createIntrospector = (db: Parameters<Dialect['createIntrospector']>[0]) => new PostgresIntrospector(db)
@@ -39,23 +42,23 @@ export class PipelinedDialect implements Dialect {
 
 class PipelinedDriver implements Driver {
   readonly #pool: pg.Pool
-  readonly #lanes: Lanes
+  readonly #connections: SharedConnections
 
-  constructor(pool: pg.Pool, silence_ms: number | undefined) {
+  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
     this.#pool = pool
-    this.#lanes = new Lanes(pool, silence_ms)
+    this.#connections = new SharedConnections(pool, readTimeout_ms)
   }
 
   async init(): Promise<void> {}
 
   async acquireConnection(): Promise<DatabaseConnection> {
-    return this.#lanes
+    return this.#connections
   }
 
   async releaseConnection(): Promise<void> {}
 
   async destroy(): Promise<void> {
-    await this.#lanes.close()
+    await this.#connections.close()
     await this.#pool.end()
   }
 
@@ -68,25 +71,25 @@ async function refuseTransaction(): Promise<never> {
   throw new Error('a transaction needs a connection of its own')
 }
 
-/** All the connections as one. */
-class Lanes implements DatabaseConnection {
-  readonly #express: Lane
-  readonly #others: Lane[]
+/** All the shared connections, which to Kysely are one. */
+class SharedConnections implements DatabaseConnection {
+  readonly #lookUpConnection: SharedConnection
+  readonly #others: SharedConnection[]
 
-  constructor(pool: pg.Pool, silence_ms: number | undefined) {
-    this.#express = new Lane(pool, silence_ms)
-    this.#others = Array.from({ length: pool.options.max - 1 }, () => new Lane(pool, silence_ms))
+  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
+    this.#lookUpConnection = new SharedConnection(pool, readTimeout_ms)
+    this.#others = Array.from({ length: pool.options.max - 1 }, () => new SharedConnection(pool, readTimeout_ms))
   }
 
   executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     const { isLookUp = false } = query as Partial<NamedQuery>
-    return (isLookUp ? this.#express : this.#leastBusy()).executeQuery(query)
+    return (isLookUp ? this.#lookUpConnection : this.#leastBusy()).executeQuery(query)
   }
 
-  /** The one on which the fewest queries are under way. */
-  #leastBusy(): Lane {
-    const [first = this.#express, ...others] = this.#others
-    return others.reduce((least, lane) => (lane.underWay < least.underWay ? lane : least), first)
+  /** The one with the fewest queries under way. */
+  #leastBusy(): SharedConnection {
+    const [first = this.#lookUpConnection, ...others] = this.#others
+    return others.reduce((least, other) => (other.queriesUnderWay < least.queriesUnderWay ? other : least), first)
   }
 
   // biome-ignore lint/correctness/useYield: it has nothing to yield
@@ -95,58 +98,57 @@ class Lanes implements DatabaseConnection {
   }
 
   async close(): Promise<void> {
-    for (const lane of [this.#express, ...this.#others]) await lane.close()
+    for (const connection of [this.#lookUpConnection, ...this.#others]) await connection.close()
   }
 }
 
-/** One connection that everybody shares: made when it is first needed, and anew when it has broken. */
-class Lane {
+/** One pipelined connection, opened by the first query and again by the first one after it broke. */
+class SharedConnection {
   readonly #pool: pg.Pool
-  readonly #silence_ms: number | undefined
+  readonly #readTimeout_ms: number | undefined
   #client: Promise<pg.PoolClient> | undefined
   #current: pg.PoolClient | undefined
-  /** Runs while an answer is awaited, from the one before it. */
-  #silence: NodeJS.Timeout | undefined
-  underWay = 0
+  /** Runs while a result is awaited, and starts again with each one that comes. */
+  #readTimeout: NodeJS.Timeout | undefined
+  queriesUnderWay = 0
 
-  constructor(pool: pg.Pool, silence_ms: number | undefined) {
+  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
     this.#pool = pool
-    this.#silence_ms = silence_ms
+    this.#readTimeout_ms = readTimeout_ms
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    this.underWay += 1
+    this.queriesUnderWay += 1
     try {
       this.#client ??= this.#connect()
       return await this.#send(await this.#client, query)
     } finally {
-      this.underWay -= 1
-      this.#watch()
+      this.queriesUnderWay -= 1
+      this.#restartReadTimeout()
     }
   }
 
   async #send<R>(client: pg.PoolClient, query: CompiledQuery): Promise<QueryResult<R>> {
-    gather(client)
-    if (this.#silence === undefined) this.#watch()
+    corkForTurn(client)
+    if (this.#readTimeout === undefined) this.#restartReadTimeout()
     const { name } = query as Partial<NamedQuery>
     const { rows } = await client.query({ name, text: query.sql, values: query.parameters as unknown[] })
     return { rows }
   }
 
-  /** Begins to wait for the next answer, if there is one to come. */
-  #watch(): void {
-    if (this.#silence_ms === undefined) return
-    if (this.underWay === 0) {
-      clearTimeout(this.#silence)
-      this.#silence = undefined
-    } else if (this.#silence) this.#silence.refresh()
-    else this.#silence = setTimeout(() => this.#cut(), this.#silence_ms)
+  #restartReadTimeout(): void {
+    if (this.#readTimeout_ms === undefined) return
+    if (this.queriesUnderWay === 0) {
+      clearTimeout(this.#readTimeout)
+      this.#readTimeout = undefined
+    } else if (this.#readTimeout) this.#readTimeout.refresh()
+    else this.#readTimeout = setTimeout(() => this.#destroy(), this.#readTimeout_ms)
   }
 
-  /** Makes all that is under way fail. */
-  #cut(): void {
-    this.#silence = undefined
-    if (this.#current) cut(this.#current)
+  /** Fails everything under way. */
+  #destroy(): void {
+    this.#readTimeout = undefined
+    if (this.#current) destroySocket(this.#current)
   }
 
   async close(): Promise<void> {
@@ -159,7 +161,7 @@ class Lane {
     try {
       const client = await this.#pool.connect()
       this.#current = client
-      for (const event of ['error', 'end']) client.once(event, () => this.#forget(client))
+      for (const event of ['error', 'end']) client.once(event, () => this.#discard(client))
       return client
     } catch (error) {
       this.#client = undefined
@@ -167,8 +169,8 @@ class Lane {
     }
   }
 
-  /** Lets go of a client that broke: its queries fail, and the next one makes another. */
-  #forget(client: pg.PoolClient): void {
+  /** Discards a client that broke: its queries fail, and the next query opens another. */
+  #discard(client: pg.PoolClient): void {
     if (this.#current !== client) return
     this.#current = undefined
     this.#client = undefined

@@ -2,38 +2,87 @@ import {
   type Compilable,
   type CompiledQuery,
   DummyDriver,
+  type Expression,
   type Insertable,
   Kysely,
+  type OperationNode,
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
+  SelectQueryNode,
+  sql,
+  ValueNode,
 } from 'kysely'
 import type pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import type { Database } from './pool.ts'
 
-/** A query that is compiled the first time it is used, and that PostgreSQL prepares once on each connection. */
+// Prepared statements: a query is compiled by Kysely once, and PostgreSQL parses it once on each connection; a call only
+// binds values. The trade: a builder runs before any value is known, so it may only place its parameters. Whatever else
+// decides the text of a query is an option of `memoizeByOptions`.
+
+type Scalar = string | number | boolean | Buffer
+
+/** What can be bound to a parameter. An array is one value. Nothing is optional, so that no query can depend on it. */
+export type Bindable = Scalar | readonly Scalar[]
+
+/**
+ * Marks the place of a value in a prepared query. It can be an operand of any Kysely method and part of `sql`, and
+ * nothing else. It is typed as a symbol, too, since tsc refuses symbols in template literals, concatenations and
+ * comparisons; what tsc lets pass (`=== undefined`, truthiness) is an error when the query is built.
+ */
+export type Parameter<T extends Bindable> = symbol & Expression<T>
+
+/** A query that selects rows. Unlike {@link Compilable} alone, it is not assignable to one of other rows. */
+export type SelectQuery<Row> = Compilable<Row> & Expression<Row>
+
+/** The values that a query's parameters are bound to. */
+type ValuesOf<Parameters extends readonly unknown[]> = {
+  [I in keyof Parameters]: Parameters[I] extends Expression<infer T> ? T : never
+}
+
+/** A query that is compiled when it is first used, and that PostgreSQL prepares once on each connection. */
 export interface Prepared<Args extends readonly unknown[], Row> {
   /** Runs the query and resolves to its rows. */
   (db: Database, ...args: Args): Promise<Row[]>
-  /** The statement for a driver's connection of one's own. */
+  /** The statement with its values, for a client of pg. */
   statement: (...args: Args) => pg.QueryConfig<unknown[]>
 }
 
 /** A compiled query with the name under which it is prepared. */
 export interface NamedQuery<Row = unknown> extends CompiledQuery<Row> {
   readonly name: string
-  /** Whether it is of few rows by their keys. */
+  /** Whether it finds few rows by their keys. */
   readonly isLookUp: boolean
 }
 
-/** Stands for an argument while the query is compiled. */
-class Argument {
+interface PrepareOptions {
+  /** Whether the query finds few rows by their keys, and must not queue behind one that reads many. */
+  isLookUp?: boolean
+}
+
+/** What a {@link Parameter} is at run time. */
+class Placeholder implements Expression<Bindable> {
   readonly index: number
+  readonly toString = refuseConversion
+  readonly toJSON = refuseConversion
+  readonly [Symbol.toPrimitive] = refuseConversion
 
   constructor(index: number) {
     this.index = index
   }
+
+  get expressionType(): undefined {
+    return undefined
+  }
+
+  toOperationNode(): OperationNode {
+    return ValueNode.create(this)
+  }
+}
+
+function refuseConversion(): never {
+  throw new Error('a parameter of a prepared query has no value yet: put it into the query as it is')
 }
 
 const compiler = new Kysely<DB>({
@@ -45,64 +94,110 @@ const compiler = new Kysely<DB>({
   },
 })
 
-let prepared = 0
-
 /**
- * Makes a query of a builder. The builder runs once, with stand-ins for its arguments, so that it must put each of them
- * into the query as it is and look at none; what decides the query's text is for `byShape`.
+ * Makes a prepared query of a builder, which names the parameters and places each in the query.
+ *
+ * The query throws an Error on first use if a parameter is missing from it, or if its text depends on one.
  */
-export function prepare<Args extends readonly unknown[], Row>(
-  build: (db: Database, ...args: Args) => Compilable<Row>,
-  { isLookUp = false } = {},
-): Prepared<Args, Row> {
+export function prepare<const Parameters extends readonly Parameter<Bindable>[], Row>(
+  build: (db: Database, ...parameters: Parameters) => Compilable<Row>,
+  options?: PrepareOptions,
+): Prepared<ValuesOf<Parameters>, Row> {
+  return prepareMany(
+    build.length - 1,
+    (db, parameters) => build(db, ...(parameters as unknown as Parameters)),
+    options,
+  ) as Prepared<ValuesOf<Parameters>, Row>
+}
+
+/** As {@link prepare}, with as many parameters as the caller says. */
+export function prepareMany<Row>(
+  count: number,
+  build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
+  { isLookUp = false }: PrepareOptions = {},
+): Prepared<readonly Bindable[], Row> {
   let compiled: NamedQuery<Row> | undefined
-  const compile = (): NamedQuery<Row> => {
-    const standIns = Array.from({ length: build.length - 1 }, (_, i) => new Argument(i)) as unknown as Args
-    prepared += 1
-    return { ...build(compiler, ...standIns).compile(), name: `flowtrail_${prepared}`, isLookUp }
-  }
-  const bind = (args: Args): NamedQuery<Row> => {
-    compiled ??= compile()
-    const parameters = compiled.parameters.map((value) => (value instanceof Argument ? args[value.index] : value))
+  const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
+    compiled ??= { ...compile(count, build), name: nextName(), isLookUp }
+    if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
+    const parameters = compiled.parameters.map((value) => (value instanceof Placeholder ? args[value.index] : value))
     return { ...compiled, parameters }
   }
-  const run = async (db: Database, ...args: Args) => (await db.executeQuery<Row>(bind(args))).rows
+  const run = async (db: Database, ...args: readonly Bindable[]) => (await db.executeQuery<Row>(bind(args))).rows
   return Object.assign(run, {
-    statement: (...args: Args) => {
+    statement: (...args: readonly Bindable[]) => {
       const { name, sql, parameters } = bind(args)
       return { name, text: sql, values: parameters as unknown[] }
     },
   })
 }
 
-/** Makes a query for each shape when it is first asked for. @param shape plain data, of which there are few */
-export function byShape<Shape, Query>(build: (shape: Shape) => Query): (shape: Shape) => Query {
-  const made = new Map<string, Query>()
-  return (shape) => {
-    const key = JSON.stringify(shape)
-    let query = made.get(key)
+let statements = 0
+function nextName(): string {
+  statements += 1
+  return `flowtrail_${statements}`
+}
+
+/**
+ * Compiles a query, with its placeholders among its parameters. It is built a second time with nothing in their place,
+ * which shows whether its text depends on one.
+ */
+function compile<Row>(
+  count: number,
+  build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
+): CompiledQuery<Row> {
+  const compileWith = (parameters: unknown[]) => build(compiler, parameters as Parameter<Bindable>[]).compile()
+  const placeholders = Array.from({ length: count }, (_, i) => new Placeholder(i))
+  const query = compileWith(placeholders)
+  const unused = placeholders.findIndex((placeholder) => !query.parameters.includes(placeholder))
+  if (unused !== -1) throw new Error(`parameter ${unused + 1} of ${count} is not in the query: ${query.sql}`)
+
+  // Kysely leaves out a column that is set to undefined.
+  const nothing = SelectQueryNode.is(query.query) ? undefined : null
+  const expected = query.parameters.map((value) => (value instanceof Placeholder ? nothing : value))
+  const other = compileWith(Array(count).fill(nothing))
+  if (other.sql !== query.sql || other.parameters.some((value, i) => value !== expected[i])) {
+    throw new Error(`the text of a prepared query depends on a parameter: ${query.sql}`)
+  }
+  return query
+}
+
+/** Builds a query once for each combination of options. @param options plain data, of which there are few */
+export function memoizeByOptions<Options, Query>(build: (options: Options) => Query): (options: Options) => Query {
+  const built = new Map<string, Query>()
+  return (options) => {
+    const key = JSON.stringify(options)
+    let query = built.get(key)
     if (query === undefined) {
-      query = build(shape)
-      made.set(key, query)
+      query = build(options)
+      built.set(key, query)
     }
     return query
   }
 }
 
-/** The columns of these names, of rows: arrays of which each has one item a row. */
-export const columnsOf = <Row, const Names extends readonly (keyof Row)[]>(rows: readonly Row[], ...names: Names) =>
-  names.map((name) => rows.map((row) => row[name])) as { -readonly [I in keyof Names]: Row[Names[I]][] }
+/** PostgreSQL's types of the columns that arrays are bound for. */
+export type ColumnType = 'text' | 'integer' | 'bytea' | 'timestamptz'
 
 /**
- * Makes a statement that inserts any number of rows at once, a column being one array.
- * @param columns with their types in PostgreSQL
+ * Makes a statement that inserts any number of rows, each column bound as one array: its text is the same for one row
+ * and for hundreds, so that it is prepared once.
  */
 export function prepareInsert<Table extends keyof DB & string, Column extends keyof Insertable<DB[Table]> & string>(
   table: Table,
-  columns: Record<Column, string>,
+  columns: Record<Column, ColumnType>,
 ): (rows: readonly Pick<Insertable<DB[Table]>, Column>[]) => pg.QueryConfig<unknown[]> {
   const names = Object.keys(columns) as Column[]
-  const arrays = names.map((name, i) => `$${i + 1}::${columns[name]}[]`)
-  const text = `INSERT INTO ${table} (${names.map((name) => `"${name}"`)}) SELECT * FROM unnest(${arrays})`
-  return (rows) => ({ name: `flowtrail_insert_${table}`, text, values: columnsOf(rows, ...names) })
+  const insert = prepareMany(names.length, (db, parameters) => {
+    const arrays = names.map((name, i) => sql`${parameters[i]}::${sql.raw(columns[name])}[]`)
+    return (db as unknown as Kysely<Record<string, Record<string, unknown>>>)
+      .insertInto(table)
+      .columns(names)
+      .expression(sql`select * from unnest(${sql.join(arrays)})`)
+  })
+  return (rows) => insert.statement(...(columnsOf(rows, ...names) as unknown as Bindable[]))
 }
+
+/** The named columns of rows, as arrays with one item for each row. */
+export const columnsOf = <Row, const Names extends readonly (keyof Row)[]>(rows: readonly Row[], ...names: Names) =>
+  names.map((name) => rows.map((row) => row[name])) as { -readonly [I in keyof Names]: Row[Names[I]][] }

@@ -6,17 +6,17 @@ import { parseTimestamp } from './timestamp.ts'
 
 export type Direction = 'ASC' | 'DESC'
 
-/** The values a list is sorted by, in order; those of a page's last row are where the next page begins. */
+/** The values by which a list is sorted, in order. The next page begins after those of a page's last row. */
 export type SortKey = readonly [string | number, ...(string | number)[]]
 
-/** What the caller asked for, after validation. */
+/** The query parameters of every list, after validation. */
 export interface PageQuery {
   limit: number
   direction: Direction
   cursor?: string
 }
 
-/** One page of a list; `next` is the cursor of the page after it, absent on the last one. */
+/** One page of a list; `next` is the cursor of the page after it, undefined on the last one. */
 export class Page<Row> {
   readonly rows: Row[]
   readonly next: string | undefined
@@ -25,6 +25,10 @@ export class Page<Row> {
     this.rows = rows
     this.next = next
   }
+
+  map<Other>(convert: (row: Row) => Other): Page<Other> {
+    return new Page(this.rows.map(convert), this.next)
+  }
 }
 
 const VERSION = 1
@@ -32,18 +36,18 @@ const FINGERPRINT_bytes = 12
 const CHECKSUM_bytes = 4
 
 export const FOREIGN_CURSOR =
-  'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew'
+  'is not a cursor of this list with this direction and these filters; use the Next-Cursor of the previous page, or leave it out to start from the beginning'
 
 const foreignCursor = (): ApiError => invalidRequest([{ pointer: '/query/cursor', message: FOREIGN_CURSOR }])
 
-/** What a cursor is bound to: operation, path, direction and filters, everything but the limit. */
+/** A digest of what a cursor is bound to: operation, path, filters and direction, everything but the limit. */
 export function fingerprint(scope: readonly unknown[]): Buffer {
   return createHash('sha256').update(JSON.stringify(scope)).digest().subarray(0, FINGERPRINT_bytes)
 }
 
 /**
- * base64url of version, fingerprint, sort key as JSON, and CRC-32 (decisions, "Paging"). It guards against mix-ups, not
- * against malice: a cursor opens nothing that its holder could not read anyway.
+ * base64url of version, fingerprint, sort key as JSON, and CRC-32 (docs/semantics.md#paging). Fingerprint and checksum
+ * detect mistakes, not forgeries: a cursor gives access to nothing that its holder could not read anyway (ADR 0015).
  */
 export function encodeCursor(scope: Buffer, key: SortKey): string {
   const body = Buffer.concat([Buffer.of(VERSION), scope, Buffer.from(JSON.stringify(key))])
@@ -53,9 +57,9 @@ export function encodeCursor(scope: Buffer, key: SortKey): string {
 }
 
 /**
- * Reads a cursor back.
- * @param isKey whether a value has the form of this list's sort key; a forged cursor may hold anything
- * @throws ApiError invalid_request when it was made for another list, is mangled or forged
+ * The sort key in a cursor.
+ * @param isKey whether a value is a sort key of this list; a forged cursor may hold anything
+ * @throws ApiError invalid_request for a cursor of another list, and for one that is damaged or forged
  */
 export function decodeCursor<Key extends SortKey>(
   scope: Buffer,
@@ -82,17 +86,17 @@ export function decodeCursor<Key extends SortKey>(
 export interface Keyset<Key extends SortKey> {
   readonly direction: Direction
   readonly after: Key | undefined
-  /** One more than the page holds, which tells whether there is a next page. */
+  /** One row more than the page holds, which shows whether there is a next page. */
   readonly take: number
 }
 
 /**
- * Fetches one page and knows whether there is another.
+ * Fetches one page, with the cursor of the next one if there is one.
  *
  * @param scope everything that the cursor is bound to beside the direction
  * @param select fetches the rows of a keyset
  * @param keyOf the sort key of a row
- * @throws ApiError invalid_request for a cursor that is not this list's
+ * @throws ApiError invalid_request for a cursor of another list
  */
 export async function paginate<Row, Key extends SortKey>(
   scope: readonly unknown[],
@@ -111,13 +115,13 @@ export async function paginate<Row, Key extends SortKey>(
   return new Page(page, more ? encodeCursor(bound, keyOf(last)) : undefined)
 }
 
-/** Whether a value is `[instant, id]`, by which events and entries are sorted; the instant is in the wire's form. */
+/** Whether a value is `[ISO timestamp, id]`, by which events and entries are sorted. */
 export function isInstantAndId(value: unknown): value is readonly [string, string] {
   if (!Array.isArray(value) || value.length !== 2) return false
   const [instant, id] = value
   if (typeof instant !== 'string' || typeof id !== 'string' || !isStorable(id)) return false
   const parsed = parseTimestamp(instant)
-  // PostgreSQL knows fewer spellings than RFC 3339: longer fractions and wider offsets are errors to it.
+  // PostgreSQL reads fewer spellings than RFC 3339 has: it refuses longer fractions and wider offsets.
   return parsed.ok && parsed.iso === instant
 }
 

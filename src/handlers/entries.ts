@@ -1,9 +1,7 @@
 import type { components } from '../../generated/api.ts'
-import { isInstantAndId, Page, paginate } from '../domain/cursor.ts'
-import { entryNotFound, invalidRequest } from '../domain/errors.ts'
-import { parseTimestamp } from '../domain/timestamp.ts'
+import { entryNotFound } from '../domain/errors.ts'
 import type { Handler } from '../http/operations.ts'
-import { findEntry, findEventContext, selectEntryPageViewsPage, type UpdatedWindow } from '../queries/entries.ts'
+import { findEntry, findEventContext, selectEntryPageViewsPage } from '../queries/entries.ts'
 import { selectEventsPage } from '../queries/events.ts'
 import type { Context } from './context.ts'
 
@@ -15,63 +13,24 @@ export const getEntry: Handler<'getEntry', Context> = async ({ path }, { db }) =
   return entry
 }
 
-export const listEntryEvents: Handler<'listEntryEvents', Context> = async ({ path, query }, { db }) => {
-  const { projectId, entryId } = path
-  const [page, entry] = await Promise.all([
-    paginate(
-      ['listEntryEvents', projectId, entryId],
-      query,
-      isInstantAndId,
-      (keyset) => selectEventsPage(db, projectId, entryId, keyset),
-      (row) => [row.timestamp, row.event_id],
-    ),
-    findEventContext(db, projectId, entryId),
-  ])
+export const listEntryEvents: Handler<'listEntryEvents', Context> = async (request, { db }) => {
+  const { projectId, entryId } = request.path
+  const [page, entry] = await Promise.all([selectEventsPage(db, request), findEventContext(db, projectId, entryId)])
   if (!entry) throw entryNotFound(entryId)
-  return new Page(
-    page.rows.map((row) => entryEvent(entry, row)),
-    page.next,
-  )
+  return page.map((row) => entryEvent(entry, row))
 }
 
-export const listEntryPageViews: Handler<'listEntryPageViews', Context> = ({ path, query }, { db }) => {
-  const window = checkWindow(query)
-  return paginate(
-    ['listEntryPageViews', path.projectId, window.updated_after, window.updated_before],
-    query,
-    isInstantAndId,
-    (keyset) => selectEntryPageViewsPage(db, path.projectId, window, keyset),
-    (row) => [row.updated_at, row.entry_id],
-  )
-}
-
-/**
- * The filters in the wire's form, so that two spellings of an instant are one filter.
- * @throws ApiError invalid_request when the window ends before it begins
- */
-function checkWindow({ updated_after, updated_before }: UpdatedWindow): UpdatedWindow {
-  const window: UpdatedWindow = { updated_after: inUtc(updated_after), updated_before: inUtc(updated_before) }
-  // The wire's form sorts as the instants do.
-  if (window.updated_after && window.updated_before && window.updated_after >= window.updated_before) {
-    throw invalidRequest([{ pointer: '/query/updated_before', message: 'must be later than updated_after' }])
-  }
-  return window
-}
-
-/** A date-time that validation let pass, in the wire's form. */
-function inUtc(text: string | undefined): string | undefined {
-  const parsed = text === undefined ? undefined : parseTimestamp(text)
-  return parsed?.ok ? parsed.iso : undefined
-}
+export const listEntryPageViews: Handler<'listEntryPageViews', Context> = (request, { db }) =>
+  selectEntryPageViewsPage(db, request)
 
 type Optional<T> = { [K in keyof T]: T[K] | null }
 type StoredEvent = Optional<Omit<EntryEvent, keyof EventContext>> &
   Pick<EntryEvent, 'timestamp' | 'event_type' | 'module_version_number'> & { event_id: string }
 type EventContext = Pick<EntryEvent, 'entry_id' | 'contact_id' | 'project_id' | 'group_id' | 'module_id'>
 
-/** An event as the wire has it: with what its entry tells, and without the fields that do not apply to it. */
+/** An event as in a response: with what its entry knows (ADR 0002), and without the fields that do not apply to it. */
 function entryEvent({ entry_id, contact_id, project_id, group_id, module_id }: EventContext, stored: StoredEvent) {
-  // Field by field, so that all events are objects of one shape, which makes them quick to write.
+  // Field by field, so that all events are objects of one shape, which V8 serialises faster.
   return {
     entry_id,
     contact_id,

@@ -1,4 +1,4 @@
-import { isInt32, paginate } from '../domain/cursor.ts'
+import { isInt32 } from '../domain/cursor.ts'
 import { moduleDoesNotExist, moduleVersionDoesNotExist } from '../domain/errors.ts'
 import type { Handler } from '../http/operations.ts'
 import {
@@ -18,16 +18,10 @@ export const getModule: Handler<'getModule', Context> = async ({ path }, { db })
   return found
 }
 
-export const listModuleVersions: Handler<'listModuleVersions', Context> = async ({ path, query }, { db }) => {
-  const { projectId, moduleId } = path
+export const listModuleVersions: Handler<'listModuleVersions', Context> = async (request, { db }) => {
+  const { projectId, moduleId } = request.path
   const [page, found] = await Promise.all([
-    paginate(
-      ['listModuleVersions', projectId, moduleId],
-      query,
-      isInt32,
-      (keyset) => selectModuleVersionsPage(db, projectId, moduleId, keyset),
-      (row) => [row.version_number],
-    ),
+    selectModuleVersionsPage(db, request),
     findModuleId(db, projectId, moduleId),
   ])
   if (!found) throw moduleDoesNotExist(moduleId)

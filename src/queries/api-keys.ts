@@ -1,17 +1,19 @@
-import { asked, lookUp } from '../database/batch-loader.ts'
+import { batchLoader } from '../database/batch-loader.ts'
+import { inputTable, text } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
+import { type Parameter, prepare } from '../database/prepared.ts'
 
-/** What a request is checked against. */
-export const findKey = lookUp((db, projectIds: string[], keyIds: string[]) =>
+/** What a request's key is checked against. */
+export const findKey = batchLoader((db, projectIds: Parameter<string[]>, keyIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', key_id: 'text' }, projectIds, keyIds))
+    .selectFrom(inputTable({ project_id: text(projectIds), key_id: text(keyIds) }))
     .innerJoin('api_keys as k', (join) =>
-      join.onRef('k.project_id', '=', 'asked.project_id').onRef('k.key_id', '=', 'asked.key_id'),
+      join.onRef('k.project_id', '=', 'input.project_id').onRef('k.key_id', '=', 'input.key_id'),
     )
-    .select(['asked.number', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
+    .select(['input.ordinal', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
 )
 
-/** A key by its public id alone, as the operator names it. */
+/** A key by its public id alone, as the operator knows it. */
 export function findKeyById(db: Database, keyId: string) {
   return db
     .selectFrom('api_keys')
@@ -31,7 +33,7 @@ export function selectKeys(db: Database, projectId: string | undefined) {
     .execute()
 }
 
-/** A key as it is stored: never the secret, only its hash. */
+/** A key as stored: its secret only as a hash. */
 export interface NewKey {
   key_id: string
   secret_hash: Buffer
@@ -72,23 +74,28 @@ export async function updateKeyExpiry(
     .execute()
 }
 
+const updateLastUsed = prepare(
+  (db, projectId: Parameter<string>, keyId: Parameter<string>, minute: Parameter<string>) => {
+    const notLocked = db
+      .selectFrom('api_keys')
+      .select('key_id')
+      .where('project_id', '=', projectId)
+      .where('key_id', '=', keyId)
+      .where((eb) => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minute)]))
+      .forNoKeyUpdate()
+      .skipLocked()
+    return db
+      .updateTable('api_keys')
+      .set({ last_used_at: minute })
+      .where('project_id', '=', projectId)
+      .where('key_id', 'in', notLocked)
+  },
+)
+
 /**
- * Notes that the key was used in this minute; a note that is older than the stored one changes nothing. While somebody
- * else changes the key it waits for nothing and leaves the note out: reads are behind it on the connection.
+ * Sets the minute in which the key was last used, unless a later one is stored. A key that another transaction has
+ * locked is skipped: on a shared connection, reads would have to wait behind it.
  */
 export async function updateKeyUsed(db: Database, projectId: string, keyId: string, minute: string): Promise<void> {
-  const free = db
-    .selectFrom('api_keys')
-    .select('key_id')
-    .where('project_id', '=', projectId)
-    .where('key_id', '=', keyId)
-    .where((eb) => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', minute)]))
-    .forNoKeyUpdate()
-    .skipLocked()
-  await db
-    .updateTable('api_keys')
-    .set({ last_used_at: minute })
-    .where('project_id', '=', projectId)
-    .where('key_id', 'in', free)
-    .execute()
+  await updateLastUsed(db, projectId, keyId, minute)
 }

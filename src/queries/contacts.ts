@@ -1,22 +1,22 @@
-import { asked } from '../database/batch-loader.ts'
-import { prepare, prepareInsert } from '../database/prepared.ts'
+import { bytea, inputTable, text } from '../database/input-table.ts'
+import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 
-/** Of identifiers, each by its project and digest, the ones that are known, each with its owner. */
-export const selectIdentifierOwners = prepare((db, projectIds: string[], digests: Buffer[]) =>
+/** Of identifiers, each by its project and digest (ADR 0003), the known ones, each with its owner. */
+export const selectIdentifierOwners = prepare((db, projectIds: Parameter<string[]>, digests: Parameter<Buffer[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', digest: 'bytea' }, projectIds, digests))
+    .selectFrom(inputTable({ project_id: text(projectIds), digest: bytea(digests) }))
     .innerJoin('contact_identifiers as i', (join) =>
-      join.onRef('i.project_id', '=', 'asked.project_id').onRef('i.digest', '=', 'asked.digest'),
+      join.onRef('i.project_id', '=', 'input.project_id').onRef('i.digest', '=', 'input.digest'),
     )
     .select(['i.project_id', 'i.digest', 'i.contact_id']),
 )
 
 /** Of contacts, each by its project and id, the ones that exist. */
-export const selectContacts = prepare((db, projectIds: string[], contactIds: string[]) =>
+export const selectContacts = prepare((db, projectIds: Parameter<string[]>, contactIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', contact_id: 'text' }, projectIds, contactIds))
+    .selectFrom(inputTable({ project_id: text(projectIds), contact_id: text(contactIds) }))
     .innerJoin('contacts as c', (join) =>
-      join.onRef('c.project_id', '=', 'asked.project_id').onRef('c.contact_id', '=', 'asked.contact_id'),
+      join.onRef('c.project_id', '=', 'input.project_id').onRef('c.contact_id', '=', 'input.contact_id'),
     )
     .select(['c.project_id', 'c.contact_id']),
 )
@@ -27,7 +27,7 @@ export const insertContacts = prepareInsert('contacts', {
   created_at: 'timestamptz',
 })
 
-/** An identifier is stored with the text first given for it. */
+/** An identifier keeps the text that it first came with. */
 export const insertIdentifiers = prepareInsert('contact_identifiers', {
   project_id: 'text',
   contact_id: 'text',

@@ -1,190 +1,224 @@
-import { sql } from 'kysely'
+import { type Expression, expressionBuilder, sql } from 'kysely'
 import type { components } from '../../generated/api.ts'
-import { asked, lookUp } from '../database/batch-loader.ts'
-import { pack, packText, unpack, unpackText } from '../database/delimited-rows.ts'
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
-import { type Database, wireTimestamp } from '../database/pool.ts'
-import { byShape, prepare, prepareInsert } from '../database/prepared.ts'
-import type { Keyset } from '../domain/cursor.ts'
+import type { DB } from '../../generated/database.ts'
+import { batchLoader } from '../database/batch-loader.ts'
+import { delimitedRows, splitFields, textField, unescapeText } from '../database/delimited-rows.ts'
+import { inputTable, text, timestamptz } from '../database/input-table.ts'
+import { atOrAfter, before, defineList } from '../database/list.ts'
+import type { Database } from '../database/pool.ts'
+import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
+import { parseTimestamptz } from '../database/type-parsers.ts'
+import { isInstantAndId } from '../domain/cursor.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
 
 type PageView = components['schemas']['PageView']
 
-/** Entries with their modules, and what they tell of every event of the entry. */
-const entriesInModules = (db: Database, projectIds: string[], entryIds: string[]) =>
+/** Entries, and what every event of an entry has from it and its module. */
+const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', entry_id: 'text' }, projectIds, entryIds))
+    .selectFrom(inputTable({ project_id: text(projectIds), entry_id: text(entryIds) }))
     .innerJoin('entries as e', (join) =>
-      join.onRef('e.project_id', '=', 'asked.project_id').onRef('e.entry_id', '=', 'asked.entry_id'),
+      join.onRef('e.project_id', '=', 'input.project_id').onRef('e.entry_id', '=', 'input.entry_id'),
     )
     .innerJoin('modules as m', (join) =>
       join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
     )
-    .select(['asked.number', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
+    .select(['input.ordinal', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
 
-export const findEntry = lookUp((db, projectIds: string[], entryIds: string[]) =>
-  entriesInModules(db, projectIds, entryIds).select(['e.created_at', 'e.updated_at', 'e.entry_data']),
+export const findEntry = batchLoader((db, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
+  selectEventContexts(db, projectIds, entryIds).select(['e.created_at', 'e.updated_at', 'e.entry_data']),
 )
 
-/** What all events of an entry share. The entry's data, which may be large, is left out. */
-export const findEventContext = lookUp(entriesInModules)
+/** What all events of an entry have in common, without the entry's data, which may be large (ADR 0002). */
+export const findEventContext = batchLoader(selectEventContexts)
 
-/** Bounds on an entry's updated_at: from `updated_after` on, until before `updated_before`. */
-export interface UpdatedWindow {
-  updated_after?: string
-  updated_before?: string
-}
+/** The page views of an entry of the query around. */
+const pageViews = (projectId: Expression<string>, entryId: Expression<string>) =>
+  expressionBuilder<DB>()
+    .selectFrom('events as v')
+    .where('v.project_id', '=', projectId)
+    .where('v.entry_id', '=', entryId)
+    .where('v.event_type', '=', sql.lit(PAGE_VIEWED))
 
-interface PageViewsShape extends KeysetShape {
-  hasAfter: boolean
-  hasBefore: boolean
-}
-
-const pageViewsPage = byShape((shape: PageViewsShape) =>
-  prepare((db, projectId: string, after: string, before: string, take: number, updatedAt: string, entryId: string) => {
-    const order = ['e.updated_at', 'e.entry_id']
-    const page = db
-      .selectFrom('entries as e')
-      .select(['e.project_id', 'e.entry_id', 'e.module_id', 'e.contact_id', 'e.created_at', 'e.updated_at'])
-      .where('e.project_id', '=', projectId)
-      .$if(shape.hasAfter, (query) => query.where('e.updated_at', '>=', after))
-      .$if(shape.hasBefore, (query) => query.where('e.updated_at', '<', before))
-      .$call(afterKey(shape, order, [updatedAt, entryId]))
-      .$call(sortOrder(shape, order))
-      .limit(take)
-    return db
-      .selectFrom(page.as('e'))
+/** Entries by (updated_at, entry_id), each with all its page views, oldest first, as delimited rows. */
+const selectEntriesWithPageViews = defineList(
+  {
+    operation: 'listEntryPageViews',
+    table: 'entries',
+    scope: { projectId: 'project_id' },
+    filters: { updated_after: atOrAfter('updated_at'), updated_before: before('updated_at', 'updated_after') },
+    sortKey: ['updated_at', 'entry_id'],
+    isSortKey: isInstantAndId,
+  },
+  (db, page, inOrder) =>
+    db
+      .selectFrom(
+        db
+          .selectFrom('entries')
+          .select(['project_id', 'entry_id', 'module_id', 'contact_id', 'created_at', 'updated_at'])
+          .$call(page)
+          .as('entries'),
+      )
       .innerJoin('modules as m', (join) =>
-        join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
+        join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
       )
       .select([
-        'e.entry_id',
+        'entries.entry_id',
         'm.group_id',
-        'e.project_id',
-        'e.module_id',
-        'e.contact_id',
-        'e.created_at',
-        'e.updated_at',
+        'entries.project_id',
+        'entries.module_id',
+        'entries.contact_id',
+        'entries.created_at',
+        'entries.updated_at',
       ])
       .select((eb) =>
-        eb
-          .selectFrom('events as v')
+        pageViews(eb.ref('entries.project_id'), eb.ref('entries.entry_id'))
           .select(
-            pack(
+            delimitedRows(
               [
                 sql.ref('v.timestamp'),
-                packText(sql.ref('v.page_id')),
-                packText(sql.ref('v.page_key')),
+                textField(sql.ref('v.page_id')),
+                textField(sql.ref('v.page_key')),
                 sql.ref('v.page_index'),
               ],
               sql`v.timestamp, v.event_id`,
-            ).as('views'),
+            ).as('page_views'),
           )
-          .whereRef('v.project_id', '=', 'e.project_id')
-          .whereRef('v.entry_id', '=', 'e.entry_id')
-          .where('v.event_type', '=', sql.lit(PAGE_VIEWED))
           .$asScalar()
           .$notNull()
-          .as('views'),
+          .as('page_views'),
       )
-      .$call(sortOrder(shape, order))
-  }),
+      .$call(inOrder),
 )
 
 /** Entries by (updated_at, entry_id), each with all its page views, oldest first. */
-export async function selectEntryPageViewsPage(
-  db: Database,
-  projectId: string,
-  { updated_after, updated_before }: UpdatedWindow,
-  keyset: Keyset<readonly [string, string]>,
-) {
-  const shape = {
-    ...shapeOf(keyset),
-    hasAfter: updated_after !== undefined,
-    hasBefore: updated_before !== undefined,
-  }
-  const [updatedAt, entryId] = keyset.after ?? ['', '']
-  const query = pageViewsPage(shape)
-  const rows = await query(db, projectId, updated_after ?? '', updated_before ?? '', keyset.take, updatedAt, entryId)
-  return rows.map(({ entry_id, group_id, project_id, module_id, contact_id, created_at, updated_at, views }) => {
-    const page_views = readViews(views)
-    return { entry_id, group_id, project_id, module_id, contact_id, created_at, updated_at, page_views }
-  })
+export async function selectEntryPageViewsPage(...args: Parameters<typeof selectEntriesWithPageViews>) {
+  const page = await selectEntriesWithPageViews(...args)
+  return page.map((entry) => ({ ...entry, page_views: parsePageViews(entry.page_views) }))
 }
 
-function readViews(packed: string): PageView[] {
-  const fields = unpack(packed)
+function parsePageViews(delimited: string): PageView[] {
+  const fields = splitFields(delimited)
   const views: PageView[] = []
   for (let i = 0; i < fields.length; i += 4) {
     views.push({
-      timestamp: wireTimestamp(fields[i] as string),
-      page_id: unpackText(fields[i + 1] as string),
-      page_key: unpackText(fields[i + 2] as string),
+      timestamp: parseTimestamptz(fields[i] as string),
+      page_id: unescapeText(fields[i + 1] as string),
+      page_key: unescapeText(fields[i + 2] as string),
       page_index: Number(fields[i + 3]),
     })
   }
   return views
 }
 
+/** An event of the query around, of which the contact, the module and the instant are known. */
+interface EventRef {
+  project_id: Expression<string>
+  contact_id: Expression<string>
+  module_id: Expression<string>
+  instant: Expression<string>
+}
+
 /**
- * For each event, by its number in the batch: the contact's entry of the module to which an event at its instant belongs,
- * which is the newest created at or before it, else the oldest, of equals the greater id (decisions, "Entry"), with how
- * far it had come by then. That is the furthest page among its page views at or before the instant, of equals the
- * earliest, and the total of the latest such view (decisions, "Furthest page"). Nothing where there is no entry.
+ * The id of the entry to which an event belongs: of the contact's entries of the module the newest created at or before
+ * the event's instant, else the oldest; of those created at once, the one with the greater id (docs/semantics.md#entry).
+ */
+function entryOf({ project_id, contact_id, module_id, instant }: EventRef) {
+  const entries = expressionBuilder<DB>()
+    .selectFrom('entries as e')
+    .select('e.entry_id')
+    .where('e.project_id', '=', project_id)
+    .where('e.contact_id', '=', contact_id)
+    .where('e.module_id', '=', module_id)
+    .limit(1)
+  const newestByThen = entries
+    .where('e.created_at', '<=', instant)
+    .orderBy('e.created_at', 'desc')
+    .orderBy('e.entry_id', 'desc')
+  const oldest = entries.orderBy('e.created_at', 'asc').orderBy('e.entry_id', 'desc')
+  return sql<string | null>`coalesce(${newestByThen}, ${oldest})`
+}
+
+/** Of page views, the one of the furthest page, of equals the earliest (docs/semantics.md#furthest-page). */
+const furthestPage = (views: ReturnType<typeof pageViews>) =>
+  views
+    .select(['v.page_id as max_page_id', 'v.page_key as max_page_key', 'v.page_index as max_page_index'])
+    .orderBy('v.page_index', 'desc')
+    .orderBy('v.timestamp', 'asc')
+    .orderBy('v.event_id', 'asc')
+    .limit(1)
+
+/** Of page views, the latest, which knows how many pages there are (docs/semantics.md#furthest-page). */
+const latestPage = (views: ReturnType<typeof pageViews>) =>
+  views.select('v.total_pages').orderBy('v.timestamp', 'desc').orderBy('v.event_id', 'desc').limit(1)
+
+/**
+ * For each event, by its ordinal in the batch: the entry to which it belongs, and the furthest page and number of pages
+ * among the entry's page views at or before its instant. Nothing where the contact has no entry of the module.
  */
 export const selectEntriesInEffect = prepare(
-  (db, projectIds: string[], contactIds: string[], moduleIds: string[], instants: string[]) => {
-    const entries = db
-      .selectFrom('entries as e')
-      .select('e.entry_id')
-      .where('e.project_id', '=', sql<string>`asked.project_id`)
-      .where('e.contact_id', '=', sql<string>`asked.contact_id`)
-      .where('e.module_id', '=', sql<string>`asked.module_id`)
-      .limit(1)
-    const newestBefore = entries
-      .where('e.created_at', '<=', sql<string>`asked.instant`)
-      .orderBy('e.created_at', 'desc')
-      .orderBy('e.entry_id', 'desc')
-    const oldest = entries.orderBy('e.created_at', 'asc').orderBy('e.entry_id', 'desc')
-    const views = db
-      .selectFrom('events as v')
-      .where('v.project_id', '=', sql<string>`asked.project_id`)
-      .where('v.entry_id', '=', sql<string>`chosen.entry_id`)
-      .where('v.event_type', '=', sql.lit(PAGE_VIEWED))
-      .where('v.timestamp', '<=', sql<string>`asked.instant`)
-      .limit(1)
-    const furthest = views
-      .select(['v.page_id', 'v.page_key', 'v.page_index'])
-      .orderBy('v.page_index', 'desc')
-      .orderBy('v.timestamp', 'asc')
-      .orderBy('v.event_id', 'asc')
-    const latest = views.select('v.total_pages').orderBy('v.timestamp', 'desc').orderBy('v.event_id', 'desc')
-    return db
+  (
+    db,
+    projectIds: Parameter<string[]>,
+    contactIds: Parameter<string[]>,
+    moduleIds: Parameter<string[]>,
+    instants: Parameter<string[]>,
+  ) =>
+    db
       .selectFrom(
-        asked(
-          { project_id: 'text', contact_id: 'text', module_id: 'text', instant: 'timestamptz' },
-          projectIds,
-          contactIds,
-          moduleIds,
-          instants,
-        ),
+        inputTable({
+          project_id: text(projectIds),
+          contact_id: text(contactIds),
+          module_id: text(moduleIds),
+          instant: timestamptz(instants),
+        }),
       )
       .innerJoinLateral(
-        db.selectNoFrom(sql<string | null>`coalesce(${newestBefore}, ${oldest})`.as('entry_id')).as('chosen'),
+        (eb) =>
+          db
+            .selectNoFrom(
+              entryOf({
+                project_id: eb.ref('input.project_id'),
+                contact_id: eb.ref('input.contact_id'),
+                module_id: eb.ref('input.module_id'),
+                instant: eb.ref('input.instant'),
+              }).as('entry_id'),
+            )
+            .as('chosen'),
         (join) => join.on('chosen.entry_id', 'is not', null),
       )
-      .leftJoinLateral(furthest.as('furthest'), (join) => join.onTrue())
-      .leftJoinLateral(latest.as('latest'), (join) => join.onTrue())
+      .$narrowType<{ entry_id: string }>()
+      .leftJoinLateral(
+        (eb) =>
+          furthestPage(
+            pageViews(eb.ref('input.project_id'), eb.ref('chosen.entry_id').$notNull()).where(
+              'v.timestamp',
+              '<=',
+              eb.ref('input.instant'),
+            ),
+          ).as('furthest'),
+        (join) => join.onTrue(),
+      )
+      .leftJoinLateral(
+        (eb) =>
+          latestPage(
+            pageViews(eb.ref('input.project_id'), eb.ref('chosen.entry_id').$notNull()).where(
+              'v.timestamp',
+              '<=',
+              eb.ref('input.instant'),
+            ),
+          ).as('latest'),
+        (join) => join.onTrue(),
+      )
       .select([
-        'asked.number',
+        'input.ordinal',
         'chosen.entry_id',
-        'furthest.page_id as max_page_id',
-        'furthest.page_key as max_page_key',
-        'furthest.page_index as max_page_index',
+        'furthest.max_page_id',
+        'furthest.max_page_key',
+        'furthest.max_page_index',
         'latest.total_pages',
       ])
-      .$narrowType<{ entry_id: string }>()
-  },
+      .$narrowType<{ entry_id: string }>(),
 )
 
 export const insertEntries = prepareInsert('entries', {

@@ -1,10 +1,18 @@
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
-import type { Database } from '../database/pool.ts'
-import { byShape, prepare, prepareInsert } from '../database/prepared.ts'
-import type { Keyset } from '../domain/cursor.ts'
+import { defineList } from '../database/list.ts'
+import { prepareInsert } from '../database/prepared.ts'
+import { isInstantAndId } from '../domain/cursor.ts'
 
-const eventsPage = byShape((shape: KeysetShape) =>
-  prepare((db, projectId: string, entryId: string, take: number, timestamp: string, eventId: string) =>
+/** Events of an entry by (timestamp, event_id), without what all events of an entry have in common. */
+export const selectEventsPage = defineList(
+  {
+    operation: 'listEntryEvents',
+    table: 'events',
+    scope: { projectId: 'project_id', entryId: 'entry_id' },
+    filters: {},
+    sortKey: ['timestamp', 'event_id'],
+    isSortKey: isInstantAndId,
+  },
+  (db, page) =>
     db
       .selectFrom('events')
       .select([
@@ -23,21 +31,8 @@ const eventsPage = byShape((shape: KeysetShape) =>
         'custom_event_name',
         'custom_event_props',
       ])
-      .where('project_id', '=', projectId)
-      .where('entry_id', '=', entryId)
-      .$call(afterKey(shape, ['timestamp', 'event_id'], [timestamp, eventId]))
-      .$call(sortOrder(shape, ['timestamp', 'event_id']))
-      .limit(take),
-  ),
+      .$call(page),
 )
-
-/** Events of an entry by (timestamp, event_id), without the fields that all events of an entry share. */
-export const selectEventsPage = (
-  db: Database,
-  projectId: string,
-  entryId: string,
-  keyset: Keyset<readonly [string, string]>,
-) => eventsPage(shapeOf(keyset))(db, projectId, entryId, keyset.take, ...(keyset.after ?? (['', ''] as const)))
 
 export const insertEvents = prepareInsert('events', {
   project_id: 'text',

@@ -1,12 +1,12 @@
-import { asked } from '../database/batch-loader.ts'
-import { prepare, prepareInsert } from '../database/prepared.ts'
+import { inputTable, text } from '../database/input-table.ts'
+import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 
-/** Of Idempotency-Keys, each by its project, the ones that were used, each with what is remembered of its event. */
-export const selectIdempotencyKeys = prepare((db, projectIds: string[], keys: string[]) =>
+/** Of Idempotency-Keys, each by its project, the used ones, each with its request's digest and its response (ADR 0004). */
+export const selectIdempotencyKeys = prepare((db, projectIds: Parameter<string[]>, keys: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', idempotency_key: 'text' }, projectIds, keys))
+    .selectFrom(inputTable({ project_id: text(projectIds), idempotency_key: text(keys) }))
     .innerJoin('idempotency_keys as k', (join) =>
-      join.onRef('k.project_id', '=', 'asked.project_id').onRef('k.idempotency_key', '=', 'asked.idempotency_key'),
+      join.onRef('k.project_id', '=', 'input.project_id').onRef('k.idempotency_key', '=', 'input.idempotency_key'),
     )
     .select(['k.project_id', 'k.idempotency_key', 'k.request_digest', 'k.response']),
 )

@@ -1,12 +1,13 @@
-import { sql } from 'kysely'
-import { asked, lookUp } from '../database/batch-loader.ts'
-import { afterKey, type KeysetShape, shapeOf, sortOrder } from '../database/keyset.ts'
-import type { Database } from '../database/pool.ts'
-import { byShape, prepare } from '../database/prepared.ts'
-import type { Keyset } from '../domain/cursor.ts'
+import { type Expression, expressionBuilder, sql } from 'kysely'
+import type { DB } from '../../generated/database.ts'
+import { batchLoader } from '../database/batch-loader.ts'
+import { inputTable, integer, text, timestamptz } from '../database/input-table.ts'
+import { defineList } from '../database/list.ts'
+import { type Parameter, prepare } from '../database/prepared.ts'
+import { isInt32 } from '../domain/cursor.ts'
 
 /** All modules of a project, newest first. */
-export const selectModules = prepare((db, projectId: string) =>
+export const selectModules = prepare((db, projectId: Parameter<string>) =>
   db
     .selectFrom('modules')
     .select(['module_id', 'title', 'group_id', 'project_id'])
@@ -15,104 +16,111 @@ export const selectModules = prepare((db, projectId: string) =>
     .orderBy('module_id', 'desc'),
 )
 
-/** A module with the definition last published. */
-export const findModule = lookUp((db, projectIds: string[], moduleIds: string[]) =>
+/** A reference to a module in the query around. */
+interface ModuleRef {
+  project_id: Expression<string>
+  module_id: Expression<string>
+}
+
+/** The first or the last of a module's published versions; of those published at once, the one with the greatest number. */
+const publishedVersion = ({ project_id, module_id }: ModuleRef, end: 'first' | 'last') =>
+  expressionBuilder<DB>()
+    .selectFrom('module_versions as v')
+    .where('v.project_id', '=', project_id)
+    .where('v.module_id', '=', module_id)
+    .where('v.published_at', 'is not', null)
+    .orderBy('v.published_at', end === 'first' ? 'asc' : 'desc')
+    .orderBy('v.version_number', 'desc')
+    .limit(1)
+
+/**
+ * The number of a module's version in effect at an instant: the version last published by then, else the first
+ * published (docs/semantics.md#version-in-effect).
+ */
+function versionInEffect(module: ModuleRef, instant: Expression<string>) {
+  const lastByThen = publishedVersion(module, 'last').where('v.published_at', '<=', instant)
+  const first = publishedVersion(module, 'first')
+  return sql<number>`coalesce(${lastByThen.select('v.version_number')}, ${first.select('v.version_number')})`
+}
+
+/** A module with its production definition, which is that of the version last published. */
+export const findModule = batchLoader((db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', module_id: 'text' }, projectIds, moduleIds))
+    .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
     .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'asked.project_id').onRef('m.module_id', '=', 'asked.module_id'),
+      join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
     )
     .innerJoinLateral(
       (eb) =>
-        eb
-          .selectFrom('module_versions as v')
+        publishedVersion({ project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') }, 'last')
           .select('v.json_string as json_string_prod')
-          .whereRef('v.project_id', '=', 'm.project_id')
-          .whereRef('v.module_id', '=', 'm.module_id')
-          .where('v.published_at', 'is not', null)
-          .orderBy('v.published_at', 'desc')
-          .orderBy('v.version_number', 'desc')
-          .limit(1)
           .as('production'),
       (join) => join.onTrue(),
     )
-    .select(['asked.number', 'm.module_id', 'm.title', 'm.group_id', 'm.project_id', 'production.json_string_prod']),
+    .select(['input.ordinal', 'm.module_id', 'm.title', 'm.group_id', 'm.project_id', 'production.json_string_prod']),
 )
 
-/** The module's id when it exists. */
-export const findModuleId = lookUp((db, projectIds: string[], moduleIds: string[]) =>
+/** The module's id, if the module exists. */
+export const findModuleId = batchLoader((db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text', module_id: 'text' }, projectIds, moduleIds))
+    .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
     .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'asked.project_id').onRef('m.module_id', '=', 'asked.module_id'),
+      join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
     )
-    .select(['asked.number', 'm.module_id']),
-)
-
-const versionsPage = byShape((shape: KeysetShape) =>
-  prepare((db, projectId: string, moduleId: string, take: number, number: number) =>
-    db
-      .selectFrom('module_versions')
-      .select(['module_id', 'version_number', 'saved_at'])
-      .where('project_id', '=', projectId)
-      .where('module_id', '=', moduleId)
-      .$call(afterKey(shape, ['version_number'], [number]))
-      .$call(sortOrder(shape, ['version_number']))
-      .limit(take),
-  ),
+    .select(['input.ordinal', 'm.module_id']),
 )
 
 /** Versions of a module by number, without their definitions. */
-export const selectModuleVersionsPage = (
-  db: Database,
-  projectId: string,
-  moduleId: string,
-  keyset: Keyset<readonly [number]>,
-) => versionsPage(shapeOf(keyset))(db, projectId, moduleId, keyset.take, ...(keyset.after ?? [0]))
+export const selectModuleVersionsPage = defineList(
+  {
+    operation: 'listModuleVersions',
+    table: 'module_versions',
+    scope: { projectId: 'project_id', moduleId: 'module_id' },
+    filters: {},
+    sortKey: ['version_number'],
+    isSortKey: isInt32,
+  },
+  (db, page) => db.selectFrom('module_versions').select(['module_id', 'version_number', 'saved_at']).$call(page),
+)
 
-export const findModuleVersion = lookUp((db, projectIds: string[], moduleIds: string[], versionNumbers: number[]) =>
-  db
-    .selectFrom(
-      asked(
-        { project_id: 'text', module_id: 'text', version_number: 'integer' },
-        projectIds,
-        moduleIds,
-        versionNumbers,
-      ),
-    )
-    .innerJoin('module_versions as v', (join) =>
-      join
-        .onRef('v.project_id', '=', 'asked.project_id')
-        .onRef('v.module_id', '=', 'asked.module_id')
-        .onRef('v.version_number', '=', 'asked.version_number'),
-    )
-    .select(['asked.number', 'v.module_id', 'v.version_number', 'v.saved_at', 'v.json_string']),
+export const findModuleVersion = batchLoader(
+  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, versionNumbers: Parameter<number[]>) =>
+    db
+      .selectFrom(
+        inputTable({
+          project_id: text(projectIds),
+          module_id: text(moduleIds),
+          version_number: integer(versionNumbers),
+        }),
+      )
+      .innerJoin('module_versions as v', (join) =>
+        join
+          .onRef('v.project_id', '=', 'input.project_id')
+          .onRef('v.module_id', '=', 'input.module_id')
+          .onRef('v.version_number', '=', 'input.version_number'),
+      )
+      .select(['input.ordinal', 'v.module_id', 'v.version_number', 'v.saved_at', 'v.json_string']),
 )
 
 /**
- * For each event, by its number in the batch: the module's group and the version in effect at its instant, which is the
- * one last published at or before it, for an older instant the first published (decisions, "Version in effect").
+ * For each event, by its ordinal in the batch: the module's group and the version in effect at the event's instant.
  * Nothing for a module that does not exist.
  */
-export const selectModulesInEffect = prepare((db, projectIds: string[], moduleIds: string[], instants: string[]) => {
-  const published = db
-    .selectFrom('module_versions as v')
-    .select('v.version_number')
-    .where('v.project_id', '=', sql<string>`m.project_id`)
-    .where('v.module_id', '=', sql<string>`m.module_id`)
-    .where('v.published_at', 'is not', null)
-    .limit(1)
-  const lastBefore = published
-    .where('v.published_at', '<=', sql<string>`asked.instant`)
-    .orderBy('v.published_at', 'desc')
-    .orderBy('v.version_number', 'desc')
-  const first = published.orderBy('v.published_at', 'asc').orderBy('v.version_number', 'desc')
-  return db
-    .selectFrom(
-      asked({ project_id: 'text', module_id: 'text', instant: 'timestamptz' }, projectIds, moduleIds, instants),
-    )
-    .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'asked.project_id').onRef('m.module_id', '=', 'asked.module_id'),
-    )
-    .select(['asked.number', 'm.group_id', sql<number>`coalesce(${lastBefore}, ${first})`.as('version_number')])
-})
+export const selectModulesInEffect = prepare(
+  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, instants: Parameter<string[]>) =>
+    db
+      .selectFrom(
+        inputTable({ project_id: text(projectIds), module_id: text(moduleIds), instant: timestamptz(instants) }),
+      )
+      .innerJoin('modules as m', (join) =>
+        join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
+      )
+      .select((eb) => [
+        'input.ordinal',
+        'm.group_id',
+        versionInEffect(
+          { project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') },
+          eb.ref('input.instant'),
+        ).as('version_number'),
+      ]),
+)

@@ -1,32 +1,33 @@
 import { sql } from 'kysely'
 import type { Database } from '../database/pool.ts'
-import { prepare } from '../database/prepared.ts'
+import { type Parameter, prepare } from '../database/prepared.ts'
 
-/** Rejects when the database cannot be asked. */
+const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')))
+
+/** Rejects when the database is unavailable. */
 export async function ping(db: Database): Promise<void> {
-  await db.selectNoFrom((eb) => eb.lit(1).as('pong')).execute()
+  await selectOne(db)
 }
 
-const holdProjects = (skipLocked: boolean) =>
-  prepare((db, projectIds: string[]) =>
-    db
-      .selectFrom('projects')
-      .select('project_id')
-      .where('project_id', '=', sql<string>`any(${projectIds})`)
-      .forNoKeyUpdate()
-      .$if(skipLocked, (query) => query.skipLocked()),
-  )
-
-/** How long this transaction waits for a lock, such as `500ms`. */
-export const setLockTimeout = prepare((db, time: string) =>
-  db.selectNoFrom(sql<string>`set_config('lock_timeout', ${time}, true)`.as('lock_timeout')),
+/** Sets how long this transaction waits for a lock, for example `500ms`. */
+export const setLockTimeout = prepare((db, duration: Parameter<string>) =>
+  db.selectNoFrom(sql<string>`set_config('lock_timeout', ${duration}, true)`.as('lock_timeout')),
 )
 
-/** Holds the projects' rows until the transaction ends, so that writers of one project go one after another. */
-export const lockProjects = holdProjects(false)
+const selectProjectsToLock = (db: Database, projectIds: Parameter<string[]>) =>
+  db
+    .selectFrom('projects')
+    .select('project_id')
+    .where('project_id', '=', sql<string>`any(${projectIds})`)
+    .forNoKeyUpdate()
 
-/** The same, of those alone that nobody else holds. */
-export const lockFreeProjects = holdProjects(true)
+/** Locks the projects until the transaction ends, so that writers of one project go one after another. */
+export const lockProjects = prepare(selectProjectsToLock)
+
+/** As {@link lockProjects}, but leaves out the projects that others have locked. */
+export const lockFreeProjects = prepare((db, projectIds: Parameter<string[]>) =>
+  selectProjectsToLock(db, projectIds).skipLocked(),
+)
 
 export async function projectExists(db: Database, projectId: string): Promise<boolean> {
   const row = await db
@@ -37,7 +38,7 @@ export async function projectExists(db: Database, projectId: string): Promise<bo
   return row !== undefined
 }
 
-/** @returns whether it was added; false when there was one already */
+/** @returns whether it was added; false if the project already exists */
 export async function insertProject(db: Database, projectId: string, name: string): Promise<boolean> {
   const added = await db
     .insertInto('projects')

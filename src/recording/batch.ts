@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
-import { inOnePacket } from '../database/pipeline.ts'
+import { flushTogether } from '../database/cork.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
@@ -100,7 +100,7 @@ async function lockAndRead(
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
 
-  const [, , projects, modules, owners, contacts, usedKeys] = await inOnePacket(client, () =>
+  const [, , projects, modules, owners, contacts, usedKeys] = await flushTogether(client, () =>
     Promise.all([
       client.query('BEGIN'),
       waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
@@ -115,7 +115,7 @@ async function lockAndRead(
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
     lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !heldProjects.has(id))),
-    modules: new Map(modules.map((module) => [module.number, module])),
+    modules: new Map(modules.map((module) => [module.ordinal, module])),
     contacts: new ContactResolver(owners, contacts),
     usedKeys: new Map(
       usedKeys.map(({ project_id, idempotency_key, request_digest, response }) => [
@@ -257,8 +257,8 @@ async function assignEntries(
     .map((event) => ({ ...event.input, event, contact_id: event.contact_id }))
   const columns = columnsOf(ofKnownContacts, 'project_id', 'contact_id', 'module_id', 'timestamp')
   const found = ofKnownContacts.length > 0 ? await run(client, selectEntriesInEffect, columns) : []
-  for (const { number, ...progress } of found) {
-    const { event } = ofKnownContacts[number - 1] as (typeof ofKnownContacts)[number]
+  for (const { ordinal, ...progress } of found) {
+    const { event } = ofKnownContacts[ordinal - 1] as (typeof ofKnownContacts)[number]
     event.progress = progress
   }
 
@@ -307,7 +307,7 @@ async function insertAndCommit(
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
-  await inOnePacket(client, () => Promise.all(statements.map((statement) => client.query(statement))))
+  await flushTogether(client, () => Promise.all(statements.map((statement) => client.query(statement))))
 }
 
 function rowOf({ event_id, input, module, progress }: NewEvent) {

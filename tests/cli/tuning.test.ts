@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { connect, type Database } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { insertProject } from '../../src/queries/projects.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'

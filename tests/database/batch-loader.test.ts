@@ -1,8 +1,11 @@
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
-import { asked, lookUp } from '../../src/database/batch-loader.ts'
-import { connectShared, type Database } from '../../src/database/pool.ts'
+import { batchLoader } from '../../src/database/batch-loader.ts'
+import { inputTable, integer, text } from '../../src/database/input-table.ts'
+import { connectShared } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import type { Parameter } from '../../src/database/prepared.ts'
 import { insertProject } from '../../src/queries/projects.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -22,27 +25,36 @@ afterAll(async () => {
   await database.drop()
 })
 
-const findProject = lookUp((db, projectIds: string[]) =>
+const findProject = batchLoader((db, projectIds: Parameter<string[]>) =>
   db
-    .selectFrom(asked({ project_id: 'text' }, projectIds))
-    .innerJoin('projects as p', 'p.project_id', 'asked.project_id')
-    .select(['asked.number', 'p.project_id', 'p.name']),
+    .selectFrom(inputTable({ project_id: text(projectIds) }))
+    .innerJoin('projects as p', 'p.project_id', 'input.project_id')
+    .select(['input.ordinal', 'p.project_id', 'p.name']),
 )
-const divide = lookUp((db, numbers: number[]) =>
+const divide = batchLoader((db, numbers: Parameter<number[]>) =>
   db
-    .selectFrom(asked({ divisor: 'integer' }, numbers))
-    .select((eb) => ['asked.number', eb(eb.val(6), '/', eb.ref('asked.divisor')).as('quotient')]),
+    .selectFrom(inputTable({ divisor: integer(numbers) }))
+    .select((eb) => ['input.ordinal', eb(eb.val(6), '/', eb.ref('input.divisor')).as('quotient')]),
 )
 
-/** The arguments of the statements that are sent from now on. */
+/** The values of the statements that are sent from now on. */
 function watchStatements() {
   const query = vi.spyOn(pg.Client.prototype, 'query')
   const sent = () => query.mock.calls.map(([statement]) => statement as unknown as { values?: unknown[] })
-  // What prepares a connection is text alone.
+  // The statements that set a session up are text without values.
   return () => sent().flatMap(({ values }) => (values ? [values] : []))
 }
 
-test('what is asked for at once is one statement, and each gets its own', async () => {
+test('a query without the ordinals of its input does not compile', () => {
+  // @ts-expect-error ordinal is not selected
+  batchLoader((db, projectIds: Parameter<string[]>) =>
+    db.selectFrom(inputTable({ project_id: text(projectIds) })).select('input.project_id'),
+  )
+  // @ts-expect-error the column is of numbers
+  batchLoader((db, ids: Parameter<string[]>) => db.selectFrom(inputTable({ id: integer(ids) })).select('input.ordinal'))
+})
+
+test('the keys of one turn are one statement, and each caller gets its own row', async () => {
   const sent = watchStatements()
   const found = await Promise.all(['c', 'a', 'absent', 'b'].map((id) => findProject(db, id)))
   expect(found).toEqual([
@@ -54,7 +66,7 @@ test('what is asked for at once is one statement, and each gets its own', async 
   expect(sent()).toEqual([[['c', 'a', 'absent', 'b']]])
 })
 
-test('who asks for the same gets the same', async () => {
+test('callers with equal keys share one object', async () => {
   const sent = watchStatements()
   const [first, second, third] = await Promise.all([findProject(db, 'a'), findProject(db, 'b'), findProject(db, 'a')])
   expect(third).toBe(first)
@@ -62,7 +74,7 @@ test('who asks for the same gets the same', async () => {
   expect(sent()).toEqual([[['a', 'b']]])
 })
 
-test('who asks later asks anew, though the answer to the same is under way', async () => {
+test('a later turn loads an equal key again, even while the first load is under way', async () => {
   const sent = watchStatements()
   const before = findProject(db, 'a')
   await vi.waitUntil(() => sent().length === 1, { interval: 0 })
@@ -71,7 +83,7 @@ test('who asks later asks anew, though the answer to the same is under way', asy
   expect(sent()).toHaveLength(2)
 })
 
-test('a look-up waits for no list, however slow', async () => {
+test('a look-up does not wait for a list, however slow', async () => {
   const two = connectShared(database.url, { max: 2 })
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(7)')
   const slow = Array.from({ length: 3 }, () => sql`SELECT pg_advisory_xact_lock(7)`.execute(two))
@@ -82,13 +94,13 @@ test('a look-up waits for no list, however slow', async () => {
   await two.destroy()
 })
 
-test('each database is asked for itself', async () => {
+test('each database has batches of its own', async () => {
   const sent = watchStatements()
   await Promise.all([findProject(db, 'a'), findProject(other, 'a')])
   expect(sent()).toHaveLength(2)
 })
 
-test('an error is told to all who asked with it, and to nobody after', async () => {
+test('an error rejects all loads of its batch, and none after it', async () => {
   const outcomes = await Promise.allSettled([divide(db, 0), divide(db, 2)])
   expect(outcomes).toMatchObject([{ reason: { code: '22012' } }, { reason: { code: '22012' } }])
   expect(await divide(db, 2)).toEqual({ quotient: 3 })

@@ -14,7 +14,7 @@ afterAll(async () => {
   await database.drop()
 })
 
-/** First values of the rows that break a rule. */
+/** The rows of a query for what breaks a rule, each as text. */
 const offenders = async (query: string): Promise<unknown[]> => {
   const { rows } = await client.query({ text: query, rowMode: 'array' })
   return rows.map((row) => row.join(' '))
@@ -22,7 +22,7 @@ const offenders = async (query: string): Promise<unknown[]> => {
 
 const OURS = "relnamespace = 'public'::regnamespace AND relname NOT LIKE 'kysely%'"
 
-test('there are the ten tables', async () => {
+test('there are ten tables', async () => {
   expect(await offenders(`SELECT relname FROM pg_class WHERE relkind = 'r' AND ${OURS}`)).toHaveLength(10)
 })
 

@@ -1,7 +1,8 @@
 import { type Kysely, sql } from 'kysely'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connect, wireTimestamp } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
+import { parseTimestamptz } from '../../src/database/type-parsers.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onServer } from '../support/global-setup.ts'
 
@@ -31,9 +32,9 @@ const INSTANTS = [
   ['9999-12-31 23:59:59.999+00', '9999-12-31T23:59:59.999Z'],
 ] as const
 
-describe('wireTimestamp', () => {
+describe('parseTimestamptz', () => {
   test.each(INSTANTS)('turns %s into %s', (text, wire) => {
-    expect(wireTimestamp(text)).toBe(wire)
+    expect(parseTimestamptz(text)).toBe(wire)
   })
 
   test('reads what PostgreSQL writes, and PostgreSQL reads what it writes', async () => {
@@ -72,7 +73,7 @@ describe('a session', () => {
     extra_float_digits: '-15',
   }
 
-  test('has the settings that the service relies on, whatever those of the database are', async () => {
+  test('has the settings that the queries rely on, whatever those of the database are', async () => {
     const name = new URL(database.url).pathname.slice(1)
     for (const [setting, value] of Object.entries(CONTRARY)) {
       // Not every PostgreSQL lets standard_conforming_strings be switched off.
@@ -91,7 +92,7 @@ describe('a session', () => {
     await onServer(inject('databaseServer'), `ALTER DATABASE ${name} RESET ALL`)
   })
 
-  test('ends a statement that takes longer than it may, and goes on', async () => {
+  test('cancels a statement that exceeds the statement timeout, and stays usable', async () => {
     const db = open(database.url, { max: 1, statementTimeout_ms: 50 })
     const failure = await sql`SELECT pg_sleep(60)`.execute(db).catch((error: unknown) => error)
     expect(failure).toMatchObject({ code: '57014' })

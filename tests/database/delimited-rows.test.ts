@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { pack, packText, unpack, unpackText } from '../../src/database/delimited-rows.ts'
-import { connect } from '../../src/database/pool.ts'
+import { delimitedRows, splitFields, textField, unescapeText } from '../../src/database/delimited-rows.ts'
+import { connect } from '../../src/database/open.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 
 let database: TestDatabase
@@ -15,13 +15,13 @@ afterAll(async () => {
   await database.drop()
 })
 
-async function packed(texts: string[]): Promise<string[]> {
-  const select = pack([sql`number`, packText(sql`text`)], sql`number`)
+async function roundTrip(texts: string[]): Promise<string[]> {
+  const select = delimitedRows([sql`number`, textField(sql`text`)], sql`number`)
   const table = sql`unnest(${texts}::text[]) WITH ORDINALITY AS given(text, number)`
   const { rows } = await sql<{ all: string }>`SELECT ${select} AS all FROM ${table}`.execute(db)
-  const fields = unpack(rows[0]?.all ?? 'no row')
+  const fields = splitFields(rows[0]?.all ?? 'no row')
   expect(fields.filter((_, i) => i % 2 === 0)).toEqual(texts.map((_, i) => String(i + 1)))
-  return fields.filter((_, i) => i % 2 === 1).map(unpackText)
+  return fields.filter((_, i) => i % 2 === 1).map(unescapeText)
 }
 
 test.each<[string, string[]]>([
@@ -36,6 +36,6 @@ test.each<[string, string[]]>([
     ['\x10', '\x10e', '\x10s', '\x10\x10s', '\x10\x1F', '\x10x', 'e\x10', '\x10es'],
   ],
   ['any other characters', ['"quoted", \\ and / and {}', "it's", '\n\t\r\x01', '日本語 🌸 ŷ', '%s $1']],
-])('%s come back as they were', async (_, texts) => {
-  expect(await packed(texts)).toEqual(texts)
+])('%s come back unchanged', async (_, texts) => {
+  expect(await roundTrip(texts)).toEqual(texts)
 })

@@ -18,11 +18,11 @@ afterAll(async () => {
   await database.drop()
 })
 
-/** The error that PostgreSQL answers with this SQLSTATE. */
-const answered = (sqlstate: string) =>
+/** An error of PostgreSQL with this SQLSTATE. */
+const raise = (sqlstate: string) =>
   client.query(`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '${sqlstate}'; END $$`).catch((error: unknown) => error)
 
-describe('an answer of PostgreSQL', () => {
+describe('an error of PostgreSQL', () => {
   test.each([
     ['40001', 'serialization failure', { unavailable: true, retryable: true }],
     ['40P01', 'deadlock', { unavailable: true, retryable: true }],
@@ -45,13 +45,13 @@ describe('an answer of PostgreSQL', () => {
     ['25P02', 'transaction aborted before', { unavailable: false, retryable: false }],
     ['XX000', 'internal error', { unavailable: false, retryable: false }],
   ])('%s, %s, is %o', async (sqlstate, _, expected) => {
-    const error = await answered(sqlstate)
+    const error = await raise(sqlstate)
     expect(error).toMatchObject({ code: sqlstate })
     expect({ unavailable: isUnavailable(error), retryable: isRetryable(error) }).toEqual(expected)
   })
 })
 
-describe('a connection that cannot be had', () => {
+describe('a connection that cannot be opened', () => {
   /** What a query on this address fails with. */
   async function failureAt(url: string): Promise<unknown> {
     const pool = createPool(url, { max: 1, connectionTimeout_ms: 200 })
@@ -67,8 +67,8 @@ describe('a connection that cannot be had', () => {
     ['refused', () => 'postgres://127.0.0.1:1/flowtrail'],
     ['refused on all addresses of a name', () => 'postgres://localhost:1/flowtrail'],
     ['without socket', () => 'postgres://flowtrail@localhost/flowtrail?host=/nowhere'],
-    ['to a name that nobody has', () => 'postgres://nowhere.invalid/flowtrail'],
-    ['to a database that is not there', () => databaseUrl(database.url, 'not_there')],
+    ['to an unknown host name', () => 'postgres://nowhere.invalid/flowtrail'],
+    ['to a database that does not exist', () => databaseUrl(database.url, 'not_there')],
   ])('%s, is an outage', async (_, url) => {
     const failure = await failureAt(url())
     expect(isUnavailable(failure), String(failure)).toBe(true)
@@ -76,9 +76,9 @@ describe('a connection that cannot be had', () => {
   })
 
   test.each<[string, (socket: import('node:net').Socket) => void]>([
-    ['that is never answered', () => {}],
+    ['that gets no reply', () => {}],
     ['that is closed at once', (socket) => socket.destroy()],
-    ['that is closed in good order', (socket) => socket.end()],
+    ['that is closed gracefully', (socket) => socket.end()],
   ])('%s, is an outage', async (_, behave) => {
     const server = createServer((socket) => {
       socket.on('error', () => {})
@@ -102,7 +102,7 @@ describe('a connection that cannot be had', () => {
 })
 
 test.each([new Error('a bug'), new TypeError('x is undefined'), 'text', undefined, null, { code: '57014' }])(
-  'what is not of the database is no outage: %s',
+  'an error that is not of the database is no outage: %s',
   (error) => {
     expect(isUnavailable(error)).toBe(false)
     expect(isRetryable(error)).toBe(false)

@@ -2,7 +2,8 @@ import { readdirSync } from 'node:fs'
 import { sql } from 'kysely'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
-import { connect, type Database } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
 
@@ -19,7 +20,7 @@ afterEach(async () => {
   await database.drop()
 })
 
-/** What is in the schema, by name. */
+/** The names of the relations in the schema. */
 async function relations(): Promise<string[]> {
   const { rows } = await sql<{ relname: string }>`
     SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY relname`.execute(db)
@@ -37,18 +38,18 @@ test('an empty database gets the whole schema, once', async () => {
   expect(await applied()).toEqual(MIGRATIONS)
 })
 
-test('the status of an empty database is that nothing is applied, and asking changes nothing', async () => {
+test('the status of an empty database is that nothing is applied, and reading it changes nothing', async () => {
   expect(await migrationStatus(db)).toMatchObject(MIGRATIONS.map((name) => ({ name, executedAt: undefined })))
   expect(await relations()).toEqual([])
 })
 
-test('five at once over one pool apply each migration once', async () => {
+test('five runs at once over one pool apply each migration once', async () => {
   const all = await Promise.all(Array.from({ length: 5 }, () => migrate(db)))
   expect(all.flat().sort()).toEqual(MIGRATIONS)
   expect(await applied()).toEqual(MIGRATIONS)
 })
 
-test('five processes at once all succeed', async () => {
+test('five processes at once all succeed and apply each migration once', async () => {
   const processes = Array.from({ length: 5 }, () => runFlowtrail(['migrate', '--json'], { DATABASE_URL: database.url }))
   const statuses = await Promise.all(processes.map(({ exit }) => exit))
   expect(statuses, processes.map(({ stderr }) => stderr()).join()).toEqual([0, 0, 0, 0, 0])
@@ -60,7 +61,7 @@ test('five processes at once all succeed', async () => {
 })
 
 test('a migration that fails leaves nothing behind, and can be run again once the cause is gone', async () => {
-  // In the way of the last tables, so that others are made before it.
+  // It clashes with one of the last tables, so that others are created before the failure.
   await sql`CREATE TABLE api_keys (stranger integer)`.execute(db)
   await expect(migrate(db)).rejects.toMatchObject({ code: '42P07' })
   expect(await applied()).toEqual([])
@@ -69,7 +70,7 @@ test('a migration that fails leaves nothing behind, and can be run again once th
   expect(await migrate(db)).toEqual(MIGRATIONS)
 })
 
-test('a schema that a newer release has migrated is known as such, and the server does not start on it', async () => {
+test('a schema that a newer release has migrated is recognised, and the server does not start on it', async () => {
   expect(await newerMigrations(db)).toEqual([])
   await migrate(db)
   expect(await newerMigrations(db)).toEqual([])

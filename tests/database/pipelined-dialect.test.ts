@@ -3,8 +3,9 @@ import { setImmediate } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { afterAll, afterEach, beforeAll, expect, inject, test, vi } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connectShared, type Database } from '../../src/database/pool.ts'
-import { byShape, prepare } from '../../src/database/prepared.ts'
+import { connectShared } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { type Parameter, prepare } from '../../src/database/prepared.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -25,21 +26,23 @@ function open(options: Parameters<typeof connectShared>[1] = {}, url = database.
   return db
 }
 
-const echo = prepare((db, value: string) => db.selectNoFrom(sql<string>`${value}::text`.as('value')))
-const divide = prepare((db, by: number) => db.selectNoFrom(sql<number>`1 / ${by}::int`.as('quotient')))
+const echo = prepare((db, value: Parameter<string>) => db.selectNoFrom(sql<string>`${value}::text`.as('value')))
+const divide = prepare((db, by: Parameter<number>) => db.selectNoFrom(sql<number>`1 / ${by}::int`.as('quotient')))
 const backend = prepare((db) => db.selectNoFrom(sql<number>`pg_backend_pid()`.as('pid')))
-const locked = prepare((db, lock: number) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${lock})`.as('lock')))
+const locked = prepare((db, lock: Parameter<number>) =>
+  db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${lock})`.as('lock')),
+)
 
 const values = (db: Database, texts: string[]) =>
   Promise.all(texts.map(async (text) => (await echo(db, text))[0]?.value))
 
-test('answers come to those who asked, however many ask at once on one connection', async () => {
+test('each query gets its own result, however many are sent at once on one connection', async () => {
   const db = open()
   const texts = Array.from({ length: 500 }, (_, i) => `value ${i}`)
   expect(await values(db, texts)).toEqual(texts)
 })
 
-test('what fails in the middle fails alone', async () => {
+test('a query that fails in the middle fails alone', async () => {
   const db = open()
   const outcomes = await Promise.allSettled([echo(db, 'before'), divide(db, 0), echo(db, 'between'), divide(db, 1)])
   expect(outcomes).toMatchObject([
@@ -50,7 +53,7 @@ test('what fails in the middle fails alone', async () => {
   ])
 })
 
-test('a query is sent before the one ahead of it is answered, and stays behind it', async () => {
+test('a query is sent before the result of the one ahead of it, and stays behind it', async () => {
   const db = open()
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(1)')
   const order: string[] = []
@@ -63,7 +66,7 @@ test('a query is sent before the one ahead of it is answered, and stays behind i
   expect(order).toEqual(['slow', 'quick'])
 })
 
-test('a query goes where the fewest are under way, past a slow one', async () => {
+test('a query goes to the connection with the fewest under way, past a slow one', async () => {
   const db = open({ max: 3 })
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(2)')
   const slow = locked(db, 2)
@@ -73,10 +76,10 @@ test('a query goes where the fewest are under way, past a slow one', async () =>
   await slow
 })
 
-test('queries that come at once are spread over the connections', async () => {
+test('queries at once are spread over the connections', async () => {
   const db = open({ max: 4 })
   const rows = await Promise.all(Array.from({ length: 9 }, () => backend(db)))
-  // The first is for look-ups.
+  // The first connection is for look-ups.
   expect(new Set(rows.map(([row]) => row?.pid)).size).toBe(3)
 })
 
@@ -87,7 +90,7 @@ test('a statement is prepared once on a connection, under a name', async () => {
   expect(rows).toEqual([{ statement: 'select $1::text as "value"' }])
 })
 
-test('the queries of one turn leave in one packet', async () => {
+test('the queries of one turn are flushed in one packet', async () => {
   const db = open()
   await echo(db, 'warm')
   const socket = Socket.prototype as unknown as Record<'_write' | '_writev', () => void>
@@ -98,7 +101,7 @@ test('the queries of one turn leave in one packet', async () => {
   vi.restoreAllMocks()
 })
 
-test('when the connection breaks, all that was under way fails, and the next query has a new one', async () => {
+test('when the connection breaks, all queries under way fail, and the next query opens a new one', async () => {
   const db = open()
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(3)')
   const waiting = Promise.allSettled([locked(db, 3), ...Array.from({ length: 20 }, () => echo(db, 'lost'))])
@@ -125,9 +128,11 @@ test('a statement that takes too long fails, and those behind it do not', async 
   ])
 })
 
-test('a query that was to be prepared by one that failed counts as an outage too, and the next is well', async () => {
+test('a query behind the one that failed to prepare it counts as an outage too, and the next succeeds', async () => {
   const db = open({ statementTimeout_ms: 200 })
-  const list = prepare((db, id: string) => db.selectFrom('projects').select('name').where('project_id', '=', id))
+  const list = prepare((db, id: Parameter<string>) =>
+    db.selectFrom('projects').select('name').where('project_id', '=', id),
+  )
   await echo(db, 'warm')
   const obstacle = await holdLock(database.url, 'LOCK TABLE projects')
   const outcomes = await Promise.allSettled(Array.from({ length: 4 }, () => list(db, 'a')))
@@ -146,7 +151,7 @@ test('the time that a query waits for those ahead of it does not count', async (
   await Promise.all(slow)
 })
 
-test('on a server that swallows everything a query fails in time, and the next has a new connection', async () => {
+test('on a server that never replies a query fails in time, and the next has a new connection', async () => {
   const proxy = await createDatabaseProxy(inject('databaseServer'))
   const db = open({ queryTimeout_ms: 200 }, proxy.reach(database.url))
   await echo(db, 'before')
@@ -163,25 +168,18 @@ test('on a server that swallows everything a query fails in time, and the next h
   await proxy.close()
 })
 
-test('a transaction is refused, since others would be in it', async () => {
+test('a transaction is refused, since other queries would be in it', async () => {
   const db = open()
   await expect(db.transaction().execute(async (trx) => sql`SELECT 1`.execute(trx))).rejects.toThrow(
     'a transaction needs a connection of its own',
   )
 })
 
-test('destroy waits for what is under way', async () => {
+test('destroy waits for the queries under way', async () => {
   const db = connectShared(database.url, { max: 1 })
   await echo(db, 'warm')
   const answers = values(db, ['a', 'b', 'c'])
   await setImmediate()
   await db.destroy()
   expect(await answers).toEqual(['a', 'b', 'c'])
-})
-
-test('byShape makes one query for each shape', () => {
-  const build = vi.fn((shape: { direction: string }) => shape.direction)
-  const queries = byShape(build)
-  expect(['ASC', 'DESC', 'ASC'].map((direction) => queries({ direction }))).toEqual(['ASC', 'DESC', 'ASC'])
-  expect(build).toHaveBeenCalledTimes(2)
 })

@@ -17,7 +17,7 @@ interface PlanNode {
   Plans?: PlanNode[]
 }
 
-/** Another project with so many modules that PostgreSQL has a reason to go by index there too. */
+/** Another project, with so many modules that PostgreSQL has a reason to use their indexes too. */
 const CROWD = `
   INSERT INTO projects VALUES ('crowd', 'crowd');
   INSERT INTO groups VALUES ('crowd', 'g', 'g');
@@ -48,7 +48,7 @@ afterAll(async () => {
 const ENTRY = `/projects/demo/entries/${DEMO.entryId}`
 const MODULE = `/projects/demo/modules/${DEMO.moduleId}`
 
-/** Most rows that all statements of one request may read, out of some 30,000 events and 3,000 entries. */
+/** The most rows that all statements of a request may read, out of some 30,000 events and 3,000 entries. */
 const CALLS: Record<OperationId, { call: Call; most: number }> = {
   listModules: { call: { path: '/projects/demo/modules' }, most: 10 },
   getModule: { call: { path: MODULE }, most: 5 },
@@ -73,13 +73,13 @@ const CALLS: Record<OperationId, { call: Call; most: number }> = {
   },
 }
 
-/** What a request asks the database, heard on the driver. */
+/** The statements that a request sends, as seen by the driver. */
 async function statementsOf(call: Call): Promise<Statement[]> {
   const query = vi.spyOn(pg.Client.prototype, 'query')
-  const answer = await api.call(call)
+  const response = await api.call(call)
   const statements = query.mock.calls.map(([statement]) => statement as unknown as Statement)
   query.mockRestore()
-  expect(answer.statusCode).toBe(200)
+  expect(response.statusCode).toBe(200)
   return statements.filter(({ text }) => text !== undefined && /^\s*(with|select)\b/i.test(text))
 }
 
@@ -100,7 +100,7 @@ async function scansOf({ text, values }: Statement): Promise<PlanNode[]> {
 
 const LARGE = ['modules', 'module_versions', 'entries', 'events', 'contacts', 'contact_identifiers']
 
-/** What the statements of a request read, one after another on the one connection. */
+/** The scans of all statements of a request, run one after another on one connection. */
 async function allScansOf(call: Call): Promise<PlanNode[]> {
   const scans: PlanNode[] = []
   for (const statement of await statementsOf(call)) scans.push(...(await scansOf(statement)))
@@ -111,7 +111,7 @@ const rowsRead = (node: PlanNode) =>
   node['Actual Loops'] *
   (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0))
 
-/** PostgreSQL plans a prepared statement for its values, or after a few times once for all. */
+/** PostgreSQL plans a prepared statement for its values or, after five executions, possibly once for all values. */
 const MODES = ['force_custom_plan', 'force_generic_plan']
 
 test.each(MODES.flatMap((mode) => (Object.keys(operations) as OperationId[]).map((id) => [id, mode] as const)))(

@@ -7,16 +7,16 @@ beforeAll(async () => {
 })
 afterAll(() => api.close())
 
-test('listModules gives all modules, newest first', async () => {
-  const answer = await api.call({ path: '/projects/demo/modules' })
-  expect(answer.statusCode).toBe(200)
-  expect(answer.json().map((module: { module_id: string }) => module.module_id)).toEqual([
+test('listModules returns all modules, newest first', async () => {
+  const response = await api.call({ path: '/projects/demo/modules' })
+  expect(response.statusCode).toBe(200)
+  expect(response.json().map((module: { module_id: string }) => module.module_id)).toEqual([
     'clinic-booking',
     'skin-quiz',
   ])
 })
 
-test('getModule gives the definition last published, not the one last saved', async () => {
+test('getModule returns the definition last published, not the one last saved', async () => {
   await api.db
     .insertInto('module_versions')
     .values({
@@ -27,6 +27,6 @@ test('getModule gives the definition last published, not the one last saved', as
       json_string: '{}',
     })
     .execute()
-  const answer = await api.call({ path: '/projects/demo/modules/skin-quiz' })
-  expect(answer.json().json_string_prod).toContain('Find your skin routine')
+  const response = await api.call({ path: '/projects/demo/modules/skin-quiz' })
+  expect(response.json().json_string_prod).toContain('Find your skin routine')
 })

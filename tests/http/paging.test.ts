@@ -13,7 +13,7 @@ type Row = Record<string, unknown>
 const COUNT = 23
 const at = (second: number) => new Date(Date.UTC(2026, 2, 1, 10, 0, second)).toISOString()
 const number = (i: number) => String(i).padStart(2, '0')
-/** Three rows in a second, so that each page ends within a tie sooner or later. */
+/** Three rows in each second, so that some page ends within a tie. */
 const tied = (i: number) => at(Math.floor(i / 3))
 
 /** In project paging: a module with 23 versions, 23 entries, and 23 views of pages in the first of them. */
@@ -56,16 +56,16 @@ afterAll(() => api.close())
 
 const get = (path: string) => api.call({ path, key })
 
-/** The rows of each page, following Link as it is. */
+/** The rows of each page, reached by following Link unchanged. */
 async function walk(path: string): Promise<Row[][]> {
   const pages: Row[][] = []
   let next: string | undefined = path
   while (next !== undefined) {
-    const answer = await get(next)
-    expect(answer.statusCode).toBe(200)
-    pages.push(answer.json())
-    const link = answer.headers.link as string | undefined
-    const cursor = answer.headers['next-cursor'] as string | undefined
+    const response = await get(next)
+    expect(response.statusCode).toBe(200)
+    pages.push(response.json())
+    const link = response.headers.link as string | undefined
+    const cursor = response.headers['next-cursor'] as string | undefined
     expect(link === undefined).toBe(cursor === undefined)
     next = link === undefined ? undefined : /^<(\/[^>]+)>; rel="next"$/.exec(link)?.[1]
     if (next !== undefined) expect(new URL(next, 'http://x').searchParams.get('cursor')).toBe(cursor)
@@ -98,7 +98,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
   const descending = [...ascending].reverse()
   const cursorOf = async (query = '') => (await get(`${path}?limit=3${query}`)).headers['next-cursor'] as string
   const refusal = [
-    '/query/cursor is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew',
+    '/query/cursor is not a cursor of this list with this direction and these filters; use the Next-Cursor of the previous page, or leave it out to start from the beginning',
   ]
 
   test.each([1, 2, 3, 5, 7, 10, 22, 23, 24, 1000])('gives each row once in pages of %i', async (limit) => {
@@ -108,7 +108,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     ] as const) {
       const pages = await walk(`${path}?limit=${limit}&direction=${direction}`)
       expect(pages.flat().map(nameOf)).toEqual(rows)
-      // No page is empty: after an exactly full last one there is no other.
+      // No page is empty: a last page that is exactly full has no next one.
       expect(pages.map((page) => page.length)).toEqual(
         Array.from({ length: Math.ceil(COUNT / limit) }, (_, i) => Math.min(limit, COUNT - i * limit)),
       )
@@ -126,7 +126,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     expect(headers.link).toBe(`<${path}?cursor=${headers['next-cursor']}&direction=ASC&limit=3>; rel="next"`)
   })
 
-  test('takes a cursor with another limit, and again', async () => {
+  test('accepts a cursor with another limit, and repeatedly', async () => {
     const cursor = await cursorOf()
     for (const limit of [1, 4, 1000, 4]) {
       const rows: Row[] = (await get(`${path}?cursor=${cursor}&limit=${limit}`)).json()
@@ -136,12 +136,12 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
 
   test.each<[string, (cursor: string) => string]>([
     ['cut short', (cursor) => cursor.slice(0, -1)],
-    ['cut to nothing but a version', () => 'AQ'],
+    ['cut to its version alone', () => 'AQ'],
     ['with a character changed', (cursor) => cursor.slice(0, 9) + (cursor[9] === 'A' ? 'B' : 'A') + cursor.slice(10)],
     ['with its last character changed', (cursor) => cursor.slice(0, -1) + (cursor.endsWith('A') ? 'B' : 'A')],
     ['of another version', (cursor) => `Ag${cursor.slice(2)}`],
-    ['with more after it', (cursor) => `${cursor}AAAA`],
-    ['twice over', (cursor) => cursor + cursor],
+    ['with bytes appended', (cursor) => `${cursor}AAAA`],
+    ['repeated', (cursor) => cursor + cursor],
     ['padded', (cursor) => `${cursor}==`],
     ['with white space', (cursor) => `${cursor}%20`],
     ['with a line feed', (cursor) => `${cursor}%0A`],
@@ -174,7 +174,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
 
   test.each([
     ['no array', '{}'],
-    ['nothing', 'null'],
+    ['null', 'null'],
     ['an empty key', '[]'],
     ['too many parts', '["2026-03-01T10:00:00.000Z","e01",1]'],
     ['text for a number', '["1"]'],
@@ -184,7 +184,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     ['an object', '[{"a":1}]'],
     ['numbers for texts', '[1,2]'],
     ['no instant', '["yesterday","e01"]'],
-    ['an instant that PostgreSQL does not know', '["2026-03-01T10:00:00.000+23:59","e01"]'],
+    ['an instant that PostgreSQL cannot read', '["2026-03-01T10:00:00.000+23:59","e01"]'],
     ['an instant with a long fraction', `["2026-03-01T10:00:00.${'1'.repeat(300)}Z","e01"]`],
     ['an instant in lower case', '["2026-03-01t10:00:00.000z","e01"]'],
     ['an instant without a time zone', '["infinity","e01"]'],
@@ -193,7 +193,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     ['no id', '["2026-03-01T10:00:00.000Z",null]'],
     ['JSON cut short', '["2026-03'],
     ['an array 600 deep', '['.repeat(600) + ']'.repeat(600)],
-  ])('refuses a cursor that is right but for its key: %s', async (_, json) => {
+  ])('refuses a cursor that is valid except for its key: %s', async (_, json) => {
     const cursor = Buffer.from(await cursorOf(), 'base64url')
     const body = Buffer.concat([cursor.subarray(0, 13), Buffer.from(json)])
     const checksum = Buffer.alloc(4)
@@ -215,12 +215,12 @@ describe('listEntryPageViews with a window', () => {
   const ids = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => `e${number(from + i)}`)
 
   test.each([
-    ['holds its beginning', `updated_after=${at(2)}`, ids(6, COUNT)],
-    ['does not hold its end', `updated_before=${at(2)}`, ids(0, 6)],
-    ['has both', `updated_after=${at(1)}&updated_before=${at(3)}`, ids(3, 9)],
+    ['includes its start', `updated_after=${at(2)}`, ids(6, COUNT)],
+    ['excludes its end', `updated_before=${at(2)}`, ids(0, 6)],
+    ['has both bounds', `updated_after=${at(1)}&updated_before=${at(3)}`, ids(3, 9)],
     ['is a millisecond wide', `updated_after=${at(2)}&updated_before=${at(2).replace('.000', '.001')}`, ids(6, 9)],
-    ['begins a millisecond later', `updated_after=${at(2).replace('.000', '.001')}`, ids(9, COUNT)],
-    ['cuts microseconds off', `updated_after=${at(2).replace('.000', '.000999')}`, ids(6, COUNT)],
+    ['starts a millisecond later', `updated_after=${at(2).replace('.000', '.001')}`, ids(9, COUNT)],
+    ['truncates microseconds', `updated_after=${at(2).replace('.000', '.000999')}`, ids(6, COUNT)],
     ['has an offset', `updated_before=${at(2).replace('T10', 'T11').replace('Z', '%2B01:00')}`, ids(0, 6)],
     ['is before all', `updated_before=${at(0)}`, []],
     ['is after all', 'updated_after=9999-12-31T23:59:59.999Z', []],
@@ -245,7 +245,7 @@ describe('listEntryPageViews with a window', () => {
   })
 })
 
-test('listEntryPageViews gives the views of an entry oldest first, in both directions', async () => {
+test('listEntryPageViews sorts the views of an entry oldest first, in both directions', async () => {
   for (const direction of ['ASC', 'DESC']) {
     const rows: Row[] = (await get(`/projects/paging/entries-page-views?limit=1000&direction=${direction}`)).json()
     const { page_views } = rows.find((row) => row.entry_id === 'e00') as { page_views: Row[] }
@@ -257,14 +257,14 @@ test('listEntryPageViews gives the views of an entry oldest first, in both direc
 test('an empty list is an empty page without Link', async () => {
   const otherKey = await createKey(api.db, 'other', { name: '', scopes: SCOPES, expires_at: null })
   for (const path of ['/projects/other/entries-page-views', '/projects/other/modules']) {
-    const answer = await api.call({ path, key: otherKey })
-    expect(answer.body).toBe('[]')
-    expect(answer.headers).not.toHaveProperty('link')
-    expect(answer.headers).not.toHaveProperty('next-cursor')
+    const response = await api.call({ path, key: otherKey })
+    expect(response.body).toBe('[]')
+    expect(response.headers).not.toHaveProperty('link')
+    expect(response.headers).not.toHaveProperty('next-cursor')
   }
 })
 
-test('Link begins with BASE_PATH, and ids in it stay percent-encoded', async () => {
+test('Link starts with BASE_PATH, and ids in it stay percent-encoded', async () => {
   const based = await createTestApp({
     config: { basePath: '/flow/trail' },
     fill: async (url) => {

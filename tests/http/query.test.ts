@@ -15,7 +15,7 @@ const LIMIT = 'must be an integer from 1 to 1000'
 const EMPTY = 'is empty; set a value or omit it'
 const REPEATED = 'occurs more than once; send it once'
 const CURSOR =
-  'is not a cursor of this list with this direction and these filters; take the Next-Cursor of the page before, or leave it out to begin anew'
+  'is not a cursor of this list with this direction and these filters; use the Next-Cursor of the previous page, or leave it out to start from the beginning'
 const UNKNOWN = 'is not a known parameter; known parameters: limit, direction, updated_after, updated_before, cursor'
 const DATE_TIME = 'must be an RFC 3339 date-time with an offset or Z'
 const EXAMPLE = 'for example 2026-03-01T09:30:00.000Z'

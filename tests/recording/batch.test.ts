@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { cut } from '../../src/database/pipeline.ts'
+import { destroySocket } from '../../src/database/cork.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import type { ParsedEvent } from '../../src/recording/custom-event.ts'
@@ -311,7 +311,7 @@ test('a transaction whose connection breaks during the commit is not repeated, w
     const sent = send.apply(this, args)
     if (args[0] !== 'COMMIT') return sent as never
     return sent.then(() => {
-      cut(this)
+      destroySocket(this)
       throw Object.assign(new Error('bad record'), { code: 'ERR_SSL_BAD_RECORD' })
     }) as never
   })

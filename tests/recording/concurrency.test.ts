@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { connect, type Database } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { type ConnectionOptions, createPool } from '../../src/database/pool.ts'
+import { createPool, type PoolOptions } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder, type RecorderOptions } from '../../src/recording/recorder.ts'
@@ -310,7 +310,7 @@ describe('under load', () => {
     parseCustomEvent({ custom_event_props: '{}', ...customEvent() } as Required<CustomEventInput>, new Date())
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
-  function createRecorder(options: RecorderOptions, connections: ConnectionOptions = {}): Recorder {
+  function createRecorder(options: RecorderOptions, connections: PoolOptions = {}): Recorder {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, ...connections })
     onTestFinished(() => pool.end())
     return new Recorder(pool, options)

@@ -5,7 +5,7 @@ import pg from 'pg'
 import type { TestProject } from 'vitest/node'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate } from '../../db/migrate.ts'
-import { connect } from '../../src/database/pool.ts'
+import { connect } from '../../src/database/open.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {

@@ -18,7 +18,7 @@ test.each<SortKey[]>([
   [['2026-03-01T09:30:00.000Z', 'e1']],
   [['2026-03-01T09:30:00.000Z', 'é"\\😀 \u2028']],
   [['', '']],
-])('a cursor of %j reads back', (key) => {
+])('a cursor of %j decodes to its key', (key) => {
   const cursor = encodeCursor(SCOPE, key)
   expect(cursor).toMatch(/^[A-Za-z0-9_-]+$/)
   expect(decodeCursor(SCOPE, cursor, isAny)).toEqual(key)
@@ -38,14 +38,14 @@ test('a cursor with any one bit changed is refused', () => {
   }
 })
 
-test('a cursor cut anywhere is refused', () => {
+test('a cursor cut short at any place is refused', () => {
   const cursor = encodeCursor(SCOPE, [1])
   for (let end = 0; end < cursor.length; end += 1) {
     expect(() => decodeCursor(SCOPE, cursor.slice(0, end), isAny)).toThrow('is not a cursor of this list')
   }
 })
 
-test('fingerprint tells every part of a scope, and where it stands', () => {
+test('fingerprint depends on every part of a scope, and on its position', () => {
   const scopes = [['a', 'b'], ['ab'], ['b', 'a'], ['a', 'b', undefined], ['a', undefined, 'b'], ['a,b'], ['a', 'B']]
   expect(new Set(scopes.map((scope) => fingerprint(scope).toString('hex'))).size).toBe(scopes.length)
 })
@@ -106,7 +106,7 @@ describe('paginate', () => {
     [2, 1, 1, true],
     [10, 10, 10, false],
     [11, 10, 10, true],
-  ])('of %i rows, %i a page, gives %i and a next page: %s', async (stored, limit, count, more) => {
+  ])('of %i rows, %i a page, returns %i and a next page: %s', async (stored, limit, count, more) => {
     const { rows, next } = await page(stored, limit)
     expect(rows).toHaveLength(count)
     expect(next !== undefined).toBe(more)

@@ -1,0 +1,172 @@
+import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import type { operations } from '../../generated/api.ts'
+import type { DB } from '../../generated/database.ts'
+import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
+import { invalidRequest } from '../domain/errors.ts'
+import { parseTimestamp } from '../domain/timestamp.ts'
+import type { Database } from './pool.ts'
+import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
+
+type QueryOf<Op extends keyof operations> = NonNullable<operations[Op]['parameters']['query']>
+/** The operations with pages. */
+type ListOperation = {
+  [Op in keyof operations]: QueryOf<Op> extends never ? never : 'cursor' extends keyof QueryOf<Op> ? Op : never
+}[keyof operations]
+
+type PathOf<Op extends ListOperation> = operations[Op]['parameters']['path']
+type FiltersOf<Op extends ListOperation> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
+type ColumnOf<Table extends keyof DB> = keyof DB[Table] & string
+/** The values of columns, in the same order. */
+type KeyOf<Table extends keyof DB, Columns extends readonly ColumnOf<Table>[]> = {
+  readonly [I in keyof Columns]: DB[Table][Columns[I]]
+}
+
+/** A query parameter of a list that keeps some of its rows. */
+interface Filter<Value, Column extends string, Name> {
+  column: Column
+  operator: '>=' | '<'
+  /** The one spelling of equal values, which is what the query and the cursor get. */
+  normalize: (value: Value) => string
+  /** Another filter of the list: together they are a window, which must not be empty. */
+  laterThan?: Name
+}
+
+/** Keeps rows from an instant on. */
+export const atOrAfter = <Column extends string>(column: Column) =>
+  ({ column, operator: '>=', normalize: isoTimestamp }) satisfies Filter<string, Column, never>
+
+/** Keeps rows before an instant, which must be later than the filter `laterThan`. */
+export const before = <Column extends string, const Name extends string>(column: Column, laterThan: Name) =>
+  ({ column, operator: '<', normalize: isoTimestamp, laterThan }) satisfies Filter<string, Column, Name>
+
+function isoTimestamp(text: string): string {
+  const parsed = parseTimestamp(text)
+  if (!parsed.ok) throw new Error('a date-time passed validation that is none')
+  return parsed.iso
+}
+
+/**
+ * A list operation with pages. Its SQL clauses, its cursor's fingerprint and the check of its filters all come from here,
+ * and it must name every path parameter and every filter that the document gives the operation.
+ */
+interface ListDescriptor<
+  Op extends ListOperation,
+  Table extends keyof DB & string,
+  SortColumns extends readonly ColumnOf<Table>[],
+> {
+  operation: Op
+  /** The table that the columns below are of. */
+  table: Table
+  /** The rows in scope are those that have the path's parameters in these columns. */
+  scope: { [Name in keyof PathOf<Op>]: ColumnOf<Table> }
+  filters: [keyof FiltersOf<Op>] extends [never]
+    ? Record<string, never>
+    : { [Name in keyof FiltersOf<Op>]: Filter<FiltersOf<Op>[Name], ColumnOf<Table>, keyof FiltersOf<Op>> }
+  /** The columns by which the list is sorted, all in the request's direction. Together they are unique in the scope. */
+  sortKey: SortColumns
+  /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
+  isSortKey: (value: unknown) => value is KeyOf<Table, SortColumns>
+}
+
+/** Adds clauses to a query from the list's table. */
+type Clauses = <Tables, Table extends keyof Tables, Row>(
+  query: SelectQueryBuilder<Tables, Table, Row>,
+) => SelectQueryBuilder<Tables, Table, Row>
+
+/** What decides the text of a list's query. */
+interface ListOptions {
+  direction: Direction
+  isFirstPage: boolean
+  /** The names of the filters that the request has. */
+  filters: string[]
+}
+
+type AnyFilters = [name: string, filter: Filter<unknown, string, string>][]
+
+/**
+ * Makes the query of a list: it fetches the page that a request asks for.
+ *
+ * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
+ * for a query around that one
+ * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
+ */
+export function defineList<
+  Op extends ListOperation,
+  Table extends keyof DB & string,
+  const SortColumns extends readonly ColumnOf<Table>[],
+  Row extends Record<SortColumns[number], string | number>,
+>(
+  descriptor: ListDescriptor<Op, Table, SortColumns>,
+  build: (db: Database, page: Clauses, inOrder: Clauses) => SelectQuery<Row>,
+): (db: Database, request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery }) => Promise<Page<Row>> {
+  const { operation, table } = descriptor
+  const scope = Object.entries<string>(descriptor.scope)
+  const filters = Object.entries(descriptor.filters) as AnyFilters
+  const sortKey: readonly SortColumns[number][] = descriptor.sortKey
+  const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
+  const ref = (column: string) => sql.ref(`${table}.${column}`)
+
+  const queryFor = memoizeByOptions(({ direction, isFirstPage, filters: names }: ListOptions) => {
+    const inOrder: Clauses = (query) =>
+      sortKey.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
+    // The order of the parameters: scope, filters, key, limit.
+    const compared = [
+      ...scope.map(([, column]) => ({ column, operator: '=' })),
+      ...filters.filter(([name]) => names.includes(name)).map(([, filter]) => filter),
+    ]
+    const keyLength = isFirstPage ? 0 : sortKey.length
+    return prepareMany(compared.length + keyLength + 1, (db, parameters) => {
+      const conditions = compared.map(
+        ({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`,
+      )
+      if (!isFirstPage) {
+        const key = parameters.slice(compared.length, -1)
+        // One comparison of all columns as a row, so that an index serves it.
+        conditions.push(sql`(${sql.join(sortKey.map(ref))}) ${sql.raw(AFTER[direction])} (${sql.join(key)})`)
+      }
+      const limit = parameters.at(-1) as Parameter<number>
+      const page: Clauses = (query) =>
+        conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
+      return build(db, page, inOrder)
+    })
+  })
+
+  return async (db, { path, query }) => {
+    const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
+    const filterValues = readFilters(filters, query)
+    return paginate(
+      [operation, ...scopeValues, ...filterValues],
+      query,
+      isSortKey,
+      ({ direction, after, take }) => {
+        const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
+        const select = queryFor({ direction, isFirstPage: after === undefined, filters: given })
+        const values = filterValues.filter((value) => value !== undefined)
+        return select(db, ...scopeValues, ...values, ...(after ?? []), take)
+      },
+      (row) => sortKey.map((column) => row[column]) as unknown as SortKey,
+    )
+  }
+}
+
+const AFTER = { ASC: '>', DESC: '<' }
+
+/**
+ * The normalized values of a request's filters, undefined for each that it leaves out.
+ * @throws ApiError invalid_request for an empty window
+ */
+function readFilters(filters: AnyFilters, query: object): (string | undefined)[] {
+  const values = new Map<string, string | undefined>()
+  for (const [name, { normalize }] of filters) {
+    const value: unknown = query[name as keyof typeof query]
+    values.set(name, value === undefined ? undefined : normalize(value))
+  }
+  for (const [name, { laterThan = '' }] of filters) {
+    const [end, start] = [values.get(name), values.get(laterThan)]
+    // ISO timestamps sort as the instants do.
+    if (start !== undefined && end !== undefined && end <= start) {
+      throw invalidRequest([{ pointer: `/query/${name}`, message: `must be later than ${laterThan}` }])
+    }
+  }
+  return [...values.values()]
+}
