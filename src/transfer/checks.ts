@@ -58,10 +58,10 @@ function changedImmutableColumn(kind: StagedKind): Check {
   }
 }
 
-/**
- * The identifier `contact_id` with the id of a contact identifies that contact (docs/semantics.md#contact), so no other
- * contact may have it: this finds lines that give it to another contact...
- */
+// The identifier `contact_id` with the id of a contact identifies that contact (docs/semantics.md#contact), so no other
+// contact may have it.
+
+/** Finds identifiers that are the id of another contact: one of the given table that meets the condition. */
 const identifierIsContactId = (contacts: string, condition: string): Check => ({
   kind: 'identifier',
   message: `is the id of another contact; only that contact can have it as its identifier ${CONTACT_ID_KEY}`,
@@ -71,7 +71,8 @@ const identifierIsContactId = (contacts: string, condition: string): Check => ({
       WHERE c.project_id = i.project_id AND c.contact_id = i.claimed_contact_id AND ${condition})
     ORDER BY i.line, i.ordinal`,
 })
-/** ... and this finds new contacts whose id another contact already has as that identifier. */
+
+/** Finds new contacts whose id is already such an identifier of another contact, which the given query finds. */
 const contactIdIsIdentifier = (claim: string): Check => ({
   kind: 'contact',
   message: `is already the identifier ${CONTACT_ID_KEY} of another contact, so no contact can have this id`,
