@@ -3,15 +3,15 @@ import { formatKey, generateKey, hashSecret, SCOPES } from '../src/domain/api-ke
 import { runFlowtrail } from '../tests/support/service.ts'
 import { CACHE, type DataSet, rowsOf } from './data.ts'
 
-/** Entries of this many events, so that a page of 100 can be asked for; the demo's own have about ten. */
+/** Long entries, so that a page of 100 events can be requested; entries of the demo have about ten. */
 const LONG_ENTRIES = { entries: 500, eventsEach: 100 }
 
 const EVENTS_OF_ENTRY = 10
 
-/** The migrated schema alone. */
+/** Only the migrated schema. */
 export const EMPTY: DataSet = { name: 'empty', fill: async () => {} }
 
-/** The demo project in this size, and beside its own entries some long ones. */
+/** The demo project with this many entries, plus some long entries. */
 export const demoSet = (entries: number): DataSet => ({
   name: `demo_${entries}`,
   async fill(url) {
@@ -20,7 +20,7 @@ export const demoSet = (entries: number): DataSet => ({
   },
 })
 
-/** So many projects of so many events each. */
+/** A number of projects with the same number of events each. */
 export interface ProjectsOfSize {
   projects: number
   events: number
@@ -42,14 +42,14 @@ export const projectsSet = (sizes: readonly ProjectsOfSize[]): DataSet => ({
   },
 })
 
-/** Makes a key for each of the projects. */
+/** Creates an API key for each of the projects. @returns the keys by project id */
 export async function makeKeys(url: string, projectIds: readonly string[]): Promise<Map<string, string>> {
   const keys = projectIds.map(() => generateKey())
   await rowsOf(
     url,
     `INSERT INTO api_keys (project_id, key_id, secret_hash, name, scopes, created_at)
      SELECT project_id, key_id, secret_hash, 'bench', $4, now()
-     FROM unnest($1::text[], $2::text[], $3::bytea[]) AS made (project_id, key_id, secret_hash)`,
+     FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new_keys (project_id, key_id, secret_hash)`,
     [projectIds, keys.map(({ key_id }) => key_id), keys.map(({ secret }) => hashSecret(secret)), SCOPES],
   )
   return new Map(projectIds.map((projectId, i) => [projectId, formatKey(keys[i] as (typeof keys)[number])]))
@@ -60,7 +60,7 @@ async function loadDemo(url: string, entries: number): Promise<void> {
   if ((await demo.exit) !== 0) throw new Error(`flowtrail demo: ${demo.stderr()}`)
 }
 
-/** Makes projects with the groups, modules and versions of the demo project. */
+/** Creates projects with the groups, modules and versions of the demo project. */
 async function seedProjects(url: string, projectIds: readonly string[]): Promise<void> {
   await rowsOf(url, 'INSERT INTO projects (project_id, name) SELECT id, id FROM unnest($1::text[]) AS id', [projectIds])
   const copies = {
@@ -78,13 +78,13 @@ async function seedProjects(url: string, projectIds: readonly string[]): Promise
   }
 }
 
-/** An id like those of the service: the time in milliseconds, then a number. */
+/** SQL for an id like those of the service: the time in milliseconds, then a number. */
 const idOf = (time: string, number: string) => {
   const hex = `lpad(to_hex((extract(epoch FROM ${time}) * 1000)::bigint), 12, '0')`
   return `left(${hex}, 8) || '-' || right(${hex}, 4) || '-7000-8000-' || lpad(to_hex(${number}), 12, '0')`
 }
 
-/** The entries of a project, one after another through the season: `n` is an entry's number, `created` its time. */
+/** The entries of a project, evenly spread over the season: `n` is an entry's number, `created` its time. */
 const VISITS = `
   SELECT project_id, n, created, ${idOf('created', 'n')} AS entry_id, ${idOf('created', 'n + (1 << 30)')} AS contact_id
   FROM unnest($1::text[]) AS project_id, generate_series(1, $2::int) AS n,
@@ -105,8 +105,8 @@ const STEPS = [
 ]
 
 /**
- * Seven of ten events are page views, as in the demo; a visit goes through seven pages, again and again. Those of
- * an entry lie together, as an import leaves them.
+ * Seven of ten events are page views, as in the demo; a visit goes through seven pages repeatedly. The events of an entry
+ * are stored together, as after an import.
  */
 const EVENTS = `
   INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, page_index, max_page_index,
@@ -124,12 +124,12 @@ const EVENTS = `
 
 interface EntriesToSeed {
   projects: readonly string[]
-  /** Of each project. */
+  /** Per project. */
   entries: number
   eventsEach: number
 }
 
-/** Adds entries to projects, each of a contact of its own, by SQL: millions take minutes. */
+/** Adds entries to projects by SQL, each with its own contact; millions take minutes. */
 async function seedEntries(url: string, { projects, entries, eventsEach }: EntriesToSeed): Promise<void> {
   const visits = (step: string) => `WITH visits AS (${VISITS}) ${step}`
   for (const step of STEPS) {

@@ -23,16 +23,18 @@ const TABLES = [
 ] as const
 
 /**
- * How many times as long `flowtrail import` takes as COPY of the same rows into the same tables with their indexes, each
- * into a database of its own; the reverse of it, so that more is better.
+ * The speed of `flowtrail import` relative to COPY: the time that COPY of the same rows into the same tables with their
+ * indexes takes, divided by the time of the import. Each runs on a database of its own.
+ *
+ * @returns a ratio for each round; higher is better
  */
 export async function raceImport(server: BenchServer, dataSet: DataSet, rounds: number): Promise<number[]> {
   const url = await server.original(dataSet)
   const directory = path.join(CACHE, path.basename(new URL(url).pathname))
   await mkdir(directory, { recursive: true })
   const lines = path.join(directory, 'export.ndjson')
-  await unlessThere(lines, (file) => exportTo(url, file))
-  for (const table of TABLES) await unlessThere(tableFile(directory, table), (file) => copyOut(url, table, file))
+  await createOnce(lines, (file) => exportTo(url, file))
+  for (const table of TABLES) await createOnce(tableFile(directory, table), (file) => copyOut(url, table, file))
 
   const contestants = {
     import: (target: string) => flowtrail(['import', lines], target),
@@ -50,10 +52,10 @@ export async function raceImport(server: BenchServer, dataSet: DataSet, rounds: 
 
 const tableFile = (directory: string, table: string) => path.join(directory, `${table}.copy`)
 
-/** Makes a file that is not there yet, whole or not at all. */
-async function unlessThere(file: string, make: (file: string) => Promise<unknown>): Promise<void> {
+/** Creates a file unless it exists; an interrupted run leaves no partial file. */
+async function createOnce(file: string, create: (file: string) => Promise<unknown>): Promise<void> {
   if (existsSync(file)) return
-  await make(`${file}.part`)
+  await create(`${file}.part`)
   await rename(`${file}.part`, file)
 }
 
@@ -79,7 +81,7 @@ async function copyOut(url: string, table: string, file: string): Promise<void> 
   }
 }
 
-/** All tables in one transaction, as an import is. */
+/** All tables in one transaction, as in an import. */
 async function copyIn(url: string, directory: string): Promise<void> {
   const pool = createPool(url, { max: 1 })
   const client = await pool.connect()

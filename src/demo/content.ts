@@ -1,19 +1,19 @@
-/** What the demo project says: its flows, their versions and the people who walk through them. Data only. */
+/** The content of the demo project: its flows, their versions and the names of its contacts. Data only. */
 
-/** A part of a page. An answer is kept under `field`; an input is answered from the contact's own details. */
+/** A part of a page. An answer is stored under `field`; an input is filled in with the contact's details. */
 type Block =
   | { type: 'heading' | 'text' | 'button'; text: string }
   | { type: 'choice' | 'multiple_choice'; field: string; label: string; options: readonly string[] }
   | { type: 'input'; field: 'name' | 'email' | 'phone'; label: string; required: boolean }
 
-/** A custom event of a page; it carries one of `props`. */
+/** A custom event of a page; its properties are one of `props`. */
 interface PageEvent {
   name: string
   chance: number
   props: readonly object[]
 }
 
-/** `onward` is the share of visitors who go on to the next page; of `events`, each needs the one before it. */
+/** `onward` is the share of visitors who continue to the next page; each of `events` requires the one before it. */
 export interface Page {
   page_id: string
   page_key: string
@@ -23,7 +23,7 @@ export interface Page {
   events: readonly PageEvent[]
 }
 
-/** A saved state of a flow; without `published_at` it is still a draft. */
+/** A saved version of a flow; without `published_at` it is a draft. */
 interface Version {
   title: string
   saved_at: string
@@ -31,7 +31,7 @@ interface Version {
   page_keys: readonly string[]
 }
 
-/** A module: `weight` is its share of the visits; `versions` are numbered from 1 and list the pages they show. */
+/** A module: `weight` is its share of the visits; `versions` are numbered from 1 and list their pages. */
 export interface Flow {
   module_id: string
   group_id: string
@@ -449,14 +449,14 @@ const CLINIC_BOOKING: Flow = {
 
 export const FLOWS: readonly Flow[] = [SKIN_QUIZ, CONSULTATION_REQUEST, CLINIC_BOOKING]
 
-/** Visits by hour of the day in UTC: a lunch break, and a long evening on the sofa. */
+/** Relative number of visits by hour of the day in UTC, with peaks at lunch and in the evening. */
 export const HOUR_WEIGHTS: readonly number[] = [
   2, 1, 1, 1, 1, 2, 4, 7, 9, 9, 8, 10, 13, 11, 8, 8, 9, 11, 14, 18, 20, 17, 10, 5,
 ]
 
 /**
- * The people. The two lists pair up at their beginning; since their lengths, 64 and 61, have no common divisor, walking
- * both in step yields every pair before one comes again.
+ * Names of contacts: contact `i` has the names at `i` modulo the length of each list. As the lengths, 64 and 61, have no
+ * common divisor, every pair occurs before one is repeated.
  */
 export const FIRST_NAMES: readonly string[] = [
   ...['Amara', 'Sofía', 'Yuki', 'Lars', 'Priya', 'Mateus', 'Aoife', 'Chen', 'Zainab', 'Élodie', 'Tomasz'],

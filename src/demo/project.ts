@@ -11,7 +11,7 @@ import type {
 } from '../transfer/records.ts'
 import { FIRST_NAMES, FLOWS, type Flow, GROUPS, HOUR_WEIGHTS, LAST_NAMES, type Page, PROJECT_NAME } from './content.ts'
 
-/** Ids that every demo project has, however small; the examples of the OpenAPI document use them. */
+/** Ids that exist in a demo project of any size; the examples of the OpenAPI document use them. */
 export const DEMO = {
   projectId: 'demo',
   moduleId: 'skin-quiz',
@@ -24,10 +24,10 @@ export interface DemoOptions {
   entries?: number
 }
 
-/** A contact as an import reads it. */
+/** A contact record as it is on a line, before an import parses it. */
 type ContactLine = Omit<ContactRecord, 'identifiers'> & { identifiers: Identifier[] }
 
-/** An import record. */
+/** A record as it is on a line of an import. */
 export type DemoRecord =
   | ProjectRecord
   | GroupRecord
@@ -44,7 +44,7 @@ const SEED = 75_050
 const SECOND = 1000
 const HOUR = 3600 * SECOND
 const DAY = 24 * HOUR
-/** When the first entry begins; the others begin within the season. */
+/** The start of the first entry; the others start within the season. */
 const FIRST_START = Date.parse('2026-03-01T09:30:00.000Z')
 const SEASON_START = Date.parse('2026-01-05T00:00:00.000Z')
 const SEASON_END = Date.parse('2026-06-30T00:00:00.000Z')
@@ -53,14 +53,14 @@ const SEASON_DAYS = (SEASON_END - SEASON_START) / DAY
 const timestamp = (ms: number): string => new Date(ms).toISOString()
 const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0')
 
-/** A UUIDv7 of the time, the kind of record (one variant digit), the entry's number and a count within the entry. */
+/** A UUIDv7 made of the time, the kind of record (the variant digit), the entry's index and a count within the entry. */
 function uuid(ms: number, kind: '8' | '9' | 'a', i: number, count = 0): string {
   const time = hex(ms, 12)
   return `${time.slice(0, 8)}-${time.slice(8)}-7${hex(count, 3)}-${kind}000-${hex(i + 1, 12)}`
 }
 
-/** A random number generator for entry `i` (splitmix32), so that an entry is the same in a demo of any size. */
-function randomOf(i: number): Random {
+/** The random number generator of entry `i` (splitmix32): an entry is the same in a demo of any size. */
+function generatorFor(i: number): Random {
   let state = Math.imul(i + 1, 0x85ebca6b) ^ SEED
   return () => {
     state = (state + 0x9e3779b9) | 0
@@ -72,7 +72,7 @@ function randomOf(i: number): Random {
 
 const pick = <T>(random: Random, items: readonly T[]): T => items[Math.floor(random() * items.length)] as T
 
-/** An index into the weights, each as likely as it weighs. */
+/** A random index, each as likely as its weight. */
 function pickWeighted(random: Random, weights: readonly number[]): number {
   let rest = random() * weights.reduce((sum, weight) => sum + weight, 0)
   return weights.findIndex((weight) => {
@@ -86,7 +86,7 @@ const pagesOf = (flow: Flow, keys: readonly string[]): Page[] =>
 
 const FLOW_WEIGHTS = FLOWS.map((flow) => flow.weight)
 
-/** The pages of each published version of a flow, with the time from which they are shown. */
+/** The pages of each published version of a flow, with its time of publication. */
 const PUBLISHED = new Map(
   FLOWS.map((flow) => [
     flow,
@@ -96,7 +96,7 @@ const PUBLISHED = new Map(
   ]),
 )
 
-/** Every eighth entry is another visit of the contact of the entry before it, to the next flow, later on. */
+/** Every eighth entry is a later visit to the next flow by the contact of the previous entry. */
 const isSecondVisit = (i: number): boolean => i % 8 === 5
 
 interface Start {
@@ -107,9 +107,9 @@ interface Start {
 function startOf(i: number, random: Random): Start {
   if (i === 0) return { flow: FLOWS[0] as Flow, at: FIRST_START }
   if (isSecondVisit(i)) {
-    const before = startOf(i - 1, randomOf(i - 1))
-    const wait = (SEASON_END - before.at) * random() ** 2
-    return { flow: FLOWS[(FLOWS.indexOf(before.flow) + 1) % FLOWS.length] as Flow, at: before.at + Math.floor(wait) }
+    const first = startOf(i - 1, generatorFor(i - 1))
+    const delay = (SEASON_END - first.at) * random() ** 2
+    return { flow: FLOWS[(FLOWS.indexOf(first.flow) + 1) % FLOWS.length] as Flow, at: first.at + Math.floor(delay) }
   }
   const flow = FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow
   const day = Math.floor(SEASON_DAYS * random() ** 0.8)
@@ -126,16 +126,16 @@ interface Contact {
   crmId?: number
 }
 
-/** The letters that an email address keeps of a name. */
+/** A name as it is spelled in an email address. */
 const plainLetters = (name: string): string =>
   name
     .normalize('NFD')
     .toLowerCase()
     .replace(/[^a-z]/g, '')
-const FIRST_LETTERS = FIRST_NAMES.map(plainLetters)
-const LAST_LETTERS = LAST_NAMES.map(plainLetters)
+const FIRST_NAMES_IN_EMAIL = FIRST_NAMES.map(plainLetters)
+const LAST_NAMES_IN_EMAIL = LAST_NAMES.map(plainLetters)
 
-/** The numbers 555-0100 to 555-0199 are kept free for fiction; with 789 area codes they last for 78,900 contacts. */
+/** The numbers 555-0100 to 555-0199 are reserved for fiction; with 789 area codes they suffice for 78,900 contacts. */
 const AREA_CODES = 789
 const FICTIONAL_NUMBERS = 100
 
@@ -144,7 +144,7 @@ function phoneOf(k: number): string | undefined {
   return `+1 ${201 + (k % AREA_CODES)} 555 01${String(k % FICTIONAL_NUMBERS).padStart(2, '0')}`
 }
 
-/** The contact who comes for the first time with entry `i`. */
+/** The contact whose first entry is entry `i`. */
 function newContact(i: number, createdAt: number): Contact {
   const first = i % FIRST_NAMES.length
   const last = i % LAST_NAMES.length
@@ -154,18 +154,18 @@ function newContact(i: number, createdAt: number): Contact {
     id: uuid(createdAt, '9', i),
     createdAt,
     name: `${FIRST_NAMES[first]} ${LAST_NAMES[last]}`,
-    email: `${FIRST_LETTERS[first]}.${LAST_LETTERS[last]}${namesake || ''}@${domain}`,
+    email: `${FIRST_NAMES_IN_EMAIL[first]}.${LAST_NAMES_IN_EMAIL[last]}${namesake || ''}@${domain}`,
     phone: i % 3 === 0 ? phoneOf(i / 3) : undefined,
     crmId: i % 5 === 0 ? 40_000 + i / 5 : undefined,
   }
 }
 
-const contactOf = (i: number, start: Start): Contact =>
-  isSecondVisit(i) ? newContact(i - 1, startOf(i - 1, randomOf(i - 1)).at) : newContact(i, start.at)
+const contactFor = (i: number, start: Start): Contact =>
+  isSecondVisit(i) ? newContact(i - 1, startOf(i - 1, generatorFor(i - 1)).at) : newContact(i, start.at)
 
 type Step = { at: number } & ({ page: number } | { name: string; props: string })
 
-/** A visit: page views and custom events in the order in which they happened, and the answers given. */
+/** A visit: page views and custom events in the order in which they happened, and the answers to the questions. */
 interface Visit {
   start: Start
   contact: Contact
@@ -175,8 +175,8 @@ interface Visit {
   answers: Record<string, unknown>
 }
 
-/** Answers the questions of a page as the contact would. */
-function answer(random: Random, page: Page, contact: Contact, answers: Record<string, unknown>): void {
+/** Adds random answers to the questions of a page. */
+function answerPage(random: Random, page: Page, contact: Contact, answers: Record<string, unknown>): void {
   for (const block of page.blocks) {
     if (block.type === 'choice') answers[block.field] = pick(random, block.options)
     else if (block.type === 'multiple_choice') {
@@ -187,9 +187,9 @@ function answer(random: Random, page: Page, contact: Contact, answers: Record<st
 }
 
 function visitOf(i: number): Visit {
-  const random = randomOf(i)
+  const random = generatorFor(i)
   const start = startOf(i, random)
-  const contact = contactOf(i, start)
+  const contact = contactFor(i, start)
   const pages = PUBLISHED.get(start.flow)?.findLast((version) => version.from <= start.at)?.pages as Page[]
   const steps: Step[] = []
   const answers: Record<string, unknown> = {}
@@ -217,7 +217,7 @@ function visitOf(i: number): Visit {
       view(index, dwell())
     }
     if (random() >= page.onward) break
-    answer(random, page, contact, answers)
+    answerPage(random, page, contact, answers)
   }
   for (let again = 0; again < 3 && random() < 0.3; again += 1) view(furthest, (0.1 + 4 * random()) * HOUR)
 
@@ -240,7 +240,7 @@ function* versionRecords(project_id: string, flow: Flow): Generator<DemoRecord> 
 }
 
 function contactRecord(project_id: string, i: number): DemoRecord {
-  const { id, createdAt, email, phone, crmId } = newContact(i, startOf(i, randomOf(i)).at)
+  const { id, createdAt, email, phone, crmId } = newContact(i, startOf(i, generatorFor(i)).at)
   const identifiers = [{ key: 'email', value: JSON.stringify(email) }]
   if (phone) identifiers.push({ key: 'phone', value: JSON.stringify(phone) })
   if (crmId) identifiers.push({ key: 'crm_id', value: JSON.stringify(crmId) })
@@ -283,8 +283,8 @@ function* eventRecords(project_id: string, i: number): Generator<DemoRecord> {
 }
 
 /**
- * Yields the import records of a demo project (decisions, "Import records"), parents before children. The entries are
- * derived again for each of their record types instead of being kept, so memory does not grow with their number.
+ * Yields the import records of a demo project (docs/import.md), parents before children. Entries are recomputed for each
+ * of their record types instead of being kept, so memory does not grow with their number.
  */
 export function* demoRecords({ projectId = DEMO.projectId, entries = 400 }: DemoOptions = {}): Generator<DemoRecord> {
   const project_id = projectId

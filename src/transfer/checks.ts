@@ -1,81 +1,88 @@
 import { CONTACT_ID_KEY } from '../domain/identifier.ts'
-import { mergedTable, NAMED_ENTRIES, namingTable, on, REPEATED_EVENTS, SHAPES } from './merge-rules.ts'
-import { KINDS, type Staged, stagedTable, TABLES } from './stage.ts'
+import type { ImportIssue } from './issues.ts'
+import {
+  columnsEqual,
+  DUPLICATE_EVENTS,
+  MERGE_RULES,
+  mergedTable,
+  REFERENCED_ENTRIES,
+  referencesTable,
+} from './merge-rules.ts'
+import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 
-/** A line that contradicts an earlier line or what is stored. */
-export interface Fault {
-  line: number
-  field: string
-  reason: string
-}
+/** The issue on the earlier line; the first one if both are on the same line. */
+export const earlierIssue = (a?: ImportIssue, b?: ImportIssue): ImportIssue | undefined =>
+  a && (!b || a.line <= b.line) ? a : b
 
-/** The one on the earlier line; the first where both are on one line. */
-export const earlier = (a?: Fault, b?: Fault): Fault | undefined => (a && (!b || a.line <= b.line) ? a : b)
-
-/** A search for lines that are wrong in one way. */
+/** A query for lines that contradict an earlier line or what is stored. */
 export interface Check {
-  /** The kind that the check reads: without rows of it there is nothing to find. */
-  kind: Staged
-  /** Selects `line` and `field` of what is wrong, the first line first. */
+  /** The kind of row that the check reads: without such rows it finds nothing. */
+  kind: StagedKind
+  /** Selects `line` and `field` of the issues, in the order of the lines. */
   sql: string
-  reason: string
+  message: string
 }
 
-function missingParent(kind: Staged, parent: Staged, columns: string[]): Check {
-  const { key } = SHAPES[parent]
+function missingParent(kind: StagedKind, parent: StagedKind, columns: string[]): Check {
+  const { key } = MERGE_RULES[parent]
   return {
     kind,
-    reason: `no such ${parent} is stored or on an earlier line`,
-    sql: `SELECT i.line, '/${columns.at(-1)}' AS field FROM ${namingTable(kind)} i
-      WHERE NOT EXISTS (SELECT FROM ${TABLES[parent]} p WHERE ${on('p', 'i', key, columns)})
-        AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${on('p', 'i', key, columns)} AND p.line < i.line)
+    message: `no ${parent} with this id is stored or on an earlier line`,
+    sql: `SELECT i.line, '/${columns.at(-1)}' AS field FROM ${referencesTable(kind)} i
+      WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES[parent]} p WHERE ${columnsEqual('p', 'i', key, columns)})
+        AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${columnsEqual('p', 'i', key, columns)} AND p.line < i.line)
       ORDER BY i.line`,
   }
 }
 
-/** The pointer of the first column for which the condition holds, else null. */
-const firstField = (columns: string[], condition: (column: string) => string) =>
+/** SQL for the pointer to the first column for which the condition holds; null if there is none. */
+const firstFieldWhere = (columns: string[], condition: (column: string) => string) =>
   `CASE ${columns.map((column) => `WHEN ${condition(column)} THEN '/${column}'`).join(' ')} END`
 
-function changedColumn(kind: Staged): Check {
-  const { key, fixed, conflict } = SHAPES[kind]
+function changedImmutableColumn(kind: StagedKind): Check {
+  const { key, immutable, conflict } = MERGE_RULES[kind]
   const differs = (column: string) => `i.${column} <> COALESCE(t.${column}, m.${column})`
   const field =
     kind === 'identifier'
-      ? `CASE WHEN ${differs('contact_id')} THEN '/identifiers/' || i.place END`
-      : firstField(fixed, differs)
+      ? `CASE WHEN ${differs('contact_id')} THEN '/identifiers/' || i.ordinal END`
+      : firstFieldWhere(immutable, differs)
   return {
     kind,
-    reason: `differs from what is stored or on an earlier line: ${conflict}`,
+    message: `differs from the stored value or from an earlier line: ${conflict}`,
     sql: `SELECT line, field FROM (
-        SELECT i.line, ${kind === 'identifier' ? 'i.place' : '0'} AS place, ${field} AS field
+        SELECT i.line, ${kind === 'identifier' ? 'i.ordinal' : '0'} AS ordinal, ${field} AS field
         FROM ${stagedTable(kind)} i
-        JOIN ${mergedTable(kind)} m ON ${on('m', 'i', key)}
-        LEFT JOIN ${TABLES[kind]} t ON ${on('t', 'i', key)}
-      ) compared WHERE field IS NOT NULL ORDER BY line, place`,
+        JOIN ${mergedTable(kind)} m ON ${columnsEqual('m', 'i', key)}
+        LEFT JOIN ${TARGET_TABLES[kind]} t ON ${columnsEqual('t', 'i', key)}
+      ) compared WHERE field IS NOT NULL ORDER BY line, ordinal`,
   }
 }
 
-/** A contact is known by the identifier `contact_id` that holds its own id, so no other contact may own that one. */
-const takenId = (contacts: string, condition: string): Check => ({
+// The identifier `contact_id` with the id of a contact identifies that contact (docs/semantics.md#contact), so no other
+// contact may have it.
+
+/** Finds identifiers that are the id of another contact: one of the given table that meets the condition. */
+const identifierIsContactId = (contacts: string, condition: string): Check => ({
   kind: 'identifier',
-  reason: `is the id of another contact, which alone is known by the identifier ${CONTACT_ID_KEY} with that value`,
-  sql: `SELECT i.line, '/identifiers/' || i.place || '/value' AS field FROM ${stagedTable('identifier')} i
+  message: `is the id of another contact; only that contact can have it as its identifier ${CONTACT_ID_KEY}`,
+  sql: `SELECT i.line, '/identifiers/' || i.ordinal || '/value' AS field FROM ${stagedTable('identifier')} i
     WHERE i.claimed_contact_id <> i.contact_id AND EXISTS (
       SELECT FROM ${contacts} c
       WHERE c.project_id = i.project_id AND c.contact_id = i.claimed_contact_id AND ${condition})
-    ORDER BY i.line, i.place`,
+    ORDER BY i.line, i.ordinal`,
 })
-const claimedId = (claim: string): Check => ({
+
+/** Finds new contacts whose id is already such an identifier of another contact, which the given query finds. */
+const contactIdIsIdentifier = (claim: string): Check => ({
   kind: 'contact',
-  reason: `is the value of the identifier ${CONTACT_ID_KEY} of another contact, so that no contact can have that id`,
+  message: `is already the identifier ${CONTACT_ID_KEY} of another contact, so no contact can have this id`,
   sql: `SELECT m.line, '/contact_id' AS field FROM ${mergedTable('contact')} m
     WHERE NOT EXISTS (SELECT FROM contacts c WHERE c.project_id = m.project_id AND c.contact_id = m.contact_id)
       AND EXISTS (${claim})
     ORDER BY m.line`,
 })
 
-/** The columns of an event that are derived where a line leaves them out, and whether it does not. */
+/** The columns of an event that are derived if its line leaves them out, each with the condition that it is given. */
 const GIVEN: Record<string, string> = {
   module_version_number: 'i.module_version_number IS NOT NULL',
   max_page_id: 'i.max_page_given',
@@ -84,42 +91,42 @@ const GIVEN: Record<string, string> = {
   total_pages: 'i.total_pages_given',
 }
 
-const PARENT_CHECKS = KINDS.flatMap((kind) =>
-  SHAPES[kind].parents.map((parent) => ({
+const PARENT_CHECKS = STAGED_KINDS.flatMap((kind) =>
+  MERGE_RULES[kind].parents.map((parent) => ({
     parent: parent.kind,
     check: missingParent(kind, parent.kind, parent.columns),
   })),
 )
 
-/** The checks to run before the new projects are inserted, which they would take for stored ones. */
+/** The checks to run before new projects are inserted; afterwards every project would count as stored. */
 export const PROJECT_CHECKS = PARENT_CHECKS.filter(({ parent }) => parent === 'project').map(({ check }) => check)
 
-/** The checks to run under the lock of the projects. */
+/** The checks to run while the projects are locked. */
 export const CHECKS: Check[] = [
   ...PARENT_CHECKS.filter(({ parent }) => parent !== 'project').map(({ check }) => check),
-  ...KINDS.filter((kind) => SHAPES[kind].fixed.length > 0).map(changedColumn),
+  ...STAGED_KINDS.filter((kind) => MERGE_RULES[kind].immutable.length > 0).map(changedImmutableColumn),
   {
     kind: 'module',
-    reason: 'must have a published version, stored or in this file',
+    message: 'must have a published version, stored or in this file',
     sql: `SELECT m.line, '/module_id' AS field FROM ${mergedTable('module')} m
-      WHERE NOT EXISTS (SELECT FROM module_versions v WHERE ${on('v', 'm', ['project_id', 'module_id'])}
+      WHERE NOT EXISTS (SELECT FROM module_versions v WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])}
           AND v.published_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM ${mergedTable('module_version')} v
-          WHERE ${on('v', 'm', ['project_id', 'module_id'])} AND v.published_at IS NOT NULL)
+          WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])} AND v.published_at IS NOT NULL)
       ORDER BY m.line`,
   },
-  takenId('contacts', 'true'),
-  takenId(mergedTable('contact'), 'c.line < i.line'),
-  claimedId(`SELECT FROM contact_identifiers s WHERE s.project_id = m.project_id AND s.contact_id <> m.contact_id
+  identifierIsContactId('contacts', 'true'),
+  identifierIsContactId(mergedTable('contact'), 'c.line < i.line'),
+  contactIdIsIdentifier(`SELECT FROM contact_identifiers s WHERE s.project_id = m.project_id AND s.contact_id <> m.contact_id
     AND s.digest = sha256('\\x${Buffer.from(`${CONTACT_ID_KEY}\0s`).toString('hex')}' || convert_to(m.contact_id, 'UTF8'))`),
-  claimedId(`SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
+  contactIdIsIdentifier(`SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
     AND i.claimed_contact_id = m.contact_id AND i.contact_id <> m.contact_id AND i.line < m.line`),
   {
     kind: 'event',
-    reason: 'no such version of the module is stored or on an earlier line',
-    sql: `SELECT i.line, '/module_version_number' AS field FROM ${NAMED_ENTRIES} i
-      LEFT JOIN entries e ON ${on('e', 'i', ['project_id', 'entry_id'])}
-      LEFT JOIN ${mergedTable('entry')} m ON ${on('m', 'i', ['project_id', 'entry_id'])}
+    message: 'no such version of the module is stored or on an earlier line',
+    sql: `SELECT i.line, '/module_version_number' AS field FROM ${REFERENCED_ENTRIES} i
+      LEFT JOIN entries e ON ${columnsEqual('e', 'i', ['project_id', 'entry_id'])}
+      LEFT JOIN ${mergedTable('entry')} m ON ${columnsEqual('m', 'i', ['project_id', 'entry_id'])}
       WHERE i.module_version_number IS NOT NULL
         AND NOT EXISTS (SELECT FROM module_versions v WHERE v.project_id = i.project_id
           AND v.module_id = COALESCE(e.module_id, m.module_id) AND v.version_number = i.module_version_number)
@@ -130,26 +137,26 @@ export const CHECKS: Check[] = [
   },
   {
     kind: 'event',
-    reason: 'differs from the stored event of this id: an event cannot change',
+    message: 'differs from the stored event with this id: an event cannot change',
     sql: `SELECT line, field FROM (
-        SELECT i.line, ${firstField(SHAPES.event.kept, (column) =>
+        SELECT i.line, ${firstFieldWhere(MERGE_RULES.event.firstWins, (column) =>
           [GIVEN[column], `i.${column} IS DISTINCT FROM t.${column}`].filter(Boolean).join(' AND '),
         )} AS field
-        FROM ${stagedTable('event')} i JOIN events t ON ${on('t', 'i', ['project_id', 'event_id'])}
+        FROM ${stagedTable('event')} i JOIN events t ON ${columnsEqual('t', 'i', ['project_id', 'event_id'])}
       ) compared WHERE field IS NOT NULL ORDER BY line`,
   },
   {
     kind: 'event',
-    reason: 'differs from an earlier line with the same event_id',
+    message: 'differs from an earlier line with the same event_id',
     sql: `SELECT line, field FROM (
-        SELECT i.line, ${firstField(SHAPES.event.kept, (column) =>
+        SELECT i.line, ${firstFieldWhere(MERGE_RULES.event.firstWins, (column) =>
           column in GIVEN
             ? `(i.${column}, ${GIVEN[column]}) IS DISTINCT FROM (f.${column}, ${GIVEN[column]?.replace('i.', 'f.')})`
             : `i.${column} IS DISTINCT FROM f.${column}`,
         )} AS field
-        FROM ${REPEATED_EVENTS} repeated
-        JOIN ${stagedTable('event')} f ON f.line = repeated.line
-        JOIN ${stagedTable('event')} i ON ${on('i', 'repeated', ['project_id', 'event_id'])}
+        FROM ${DUPLICATE_EVENTS} d
+        JOIN ${stagedTable('event')} f ON f.line = d.line
+        JOIN ${stagedTable('event')} i ON ${columnsEqual('i', 'd', ['project_id', 'event_id'])}
       ) compared WHERE field IS NOT NULL ORDER BY line`,
   },
 ]

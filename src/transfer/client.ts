@@ -1,18 +1,18 @@
 import type pg from 'pg'
 
 /**
- * Begins a transaction without time limits and with room to sort.
+ * Begins a transaction without timeouts and with enough memory to sort.
  * @param isolation as in BEGIN ISOLATION LEVEL
  */
-export async function begin(client: pg.PoolClient, isolation: string): Promise<void> {
+export async function beginLongTransaction(client: pg.PoolClient, isolation: string): Promise<void> {
   await client.query(`BEGIN ISOLATION LEVEL ${isolation}`)
   await client.query(`SELECT set_config('statement_timeout', '0', true), set_config('jit', 'off', true),
     set_config('idle_in_transaction_session_timeout', '0', true), set_config('work_mem', '64MB', true)`)
 }
 
 /**
- * Lends a connection of the pool. After a failure it is closed, whatever state it is in, which also ends its
- * transaction.
+ * Runs work on a connection of the pool. After a failure the connection is closed, whatever state it is in, which also
+ * ends its transaction.
  */
 export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
   const client = await pool.connect()

@@ -1,11 +1,11 @@
 import { PAGE_VIEWED } from '../domain/event.ts'
-import { DERIVED_EVENTS, NAMED_ENTRIES, on, TOUCHED_PROJECTS } from './merge-rules.ts'
+import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
 import { stagedTable } from './stage.ts'
 
-/** How the columns are filled that a line may leave out. */
-const DERIVATION: Record<string, string> = {
-  // Of an event before the first publication, the first.
+/** The values of the columns that a line may leave out. */
+const DERIVED_VALUES: Record<string, string> = {
+  // The index is 0 for an event before the first publication, which gets the version published first.
   module_version_number: `COALESCE(d.module_version_number, p.numbers[greatest(width_bucket(d."timestamp", p.since), 1)])`,
   max_page_id: 'CASE WHEN d.max_page_given THEN d.max_page_id ELSE d.furthest_id END',
   max_page_key: 'CASE WHEN d.max_page_given THEN d.max_page_key ELSE d.furthest_key END',
@@ -14,56 +14,62 @@ const DERIVATION: Record<string, string> = {
 }
 
 /** The condition that a line leaves out nothing that is derived. */
-export const COMPLETE = 'max_page_given AND total_pages_given AND module_version_number IS NOT NULL'
+export const IS_COMPLETE = 'max_page_given AND total_pages_given AND module_version_number IS NOT NULL'
 
 /**
- * Completes the lines of events that are not {@link COMPLETE}. What a line leaves out is derived from the page views of
- * the entry, stored ones and those of the file, at or before the event's time: the furthest page is the one of the
- * greatest index, of equal ones the earliest view; the number of pages is that of the latest view that states one. Both
- * are found by their `place` among the events of the entry: arrays compare item by item. The version is the one last
- * published at or before the event, of several at once the greatest number. OFFSET 0 keeps the look-ups of single
- * entries from becoming a join with a whole table; entries come first in the windows because they differ early, which
- * makes them quick to sort.
+ * Completes the lines of events that are not {@link IS_COMPLETE}, by the rules of docs/semantics.md#version-in-effect and
+ * docs/semantics.md#furthest-page. The queries of src/queries apply the same rules to single events when they are
+ * recorded; this applies them to whole entries at once, in one pass over sorted events (tests/transfer/derive.test.ts
+ * compares the two).
+ *
+ * The page views are those of the entry, stored or in the file. Each event of an entry gets an `ordinal`; window
+ * functions find the ordinals of its furthest and of its latest page view so far (arrays compare item by item: the
+ * highest index, then the earliest view), and then their columns. Versions become an array of publication times and one
+ * of numbers for each module, in which width_bucket() searches.
+ *
+ * OFFSET 0 makes the planner look up single entries instead of joining a whole table. Windows are partitioned by entry
+ * before project because entries differ sooner, which makes the sort faster.
  */
 export const DERIVE_EVENTS = `
   CREATE TEMPORARY TABLE ${DERIVED_EVENTS} ON COMMIT DROP AS
-  WITH concerned AS (
-    SELECT DISTINCT project_id, entry_id FROM ${NAMED_ENTRIES} WHERE incomplete
-  ), known AS (
-    SELECT * FROM ${stagedTable('event')} WHERE (project_id, entry_id) IN (SELECT * FROM concerned)
+  WITH incomplete_entries AS (
+    SELECT DISTINCT project_id, entry_id FROM ${REFERENCED_ENTRIES} WHERE incomplete
+  ), entry_events AS (
+    SELECT * FROM ${stagedTable('event')} WHERE (project_id, entry_id) IN (SELECT * FROM incomplete_entries)
     UNION ALL
-    SELECT v.* FROM concerned c
+    SELECT v.* FROM incomplete_entries i
     CROSS JOIN LATERAL (
       SELECT NULL::bigint AS line, e.*, true AS max_page_given, true AS total_pages_given FROM events e
-      WHERE ${on('e', 'c', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' OFFSET 0
+      WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' OFFSET 0
     ) v
-  ), placed AS (
-    SELECT *, event_type = '${PAGE_VIEWED}' AS is_view, (row_number() OVER in_order)::integer AS place
-    FROM known WINDOW in_order AS (PARTITION BY entry_id, project_id ORDER BY "timestamp", event_id)
-  ), reached AS (
+  ), numbered AS (
+    SELECT *, event_type = '${PAGE_VIEWED}' AS is_view, (row_number() OVER in_order)::integer AS ordinal
+    FROM entry_events WINDOW in_order AS (PARTITION BY entry_id, project_id ORDER BY "timestamp", event_id)
+  ), with_ordinals AS (
     SELECT *,
-      -(max(ARRAY[page_index, -place]) FILTER (WHERE is_view) OVER so_far)[2] AS furthest,
-      max(place) FILTER (WHERE is_view AND total_pages_given) OVER so_far AS latest
-    FROM placed WINDOW so_far AS (PARTITION BY entry_id, project_id ORDER BY "timestamp")
+      -(max(ARRAY[page_index, -ordinal]) FILTER (WHERE is_view) OVER so_far)[2] AS furthest,
+      max(ordinal) FILTER (WHERE is_view AND total_pages_given) OVER so_far AS latest
+    FROM numbered WINDOW so_far AS (PARTITION BY entry_id, project_id ORDER BY "timestamp")
   ), derived AS (
     SELECT *,
       nth_value(page_id, furthest) OVER entry AS furthest_id,
       nth_value(page_key, furthest) OVER entry AS furthest_key,
       nth_value(page_index, furthest) OVER entry AS furthest_index,
       nth_value(total_pages, latest) OVER entry AS latest_total
-    FROM reached WINDOW entry AS (PARTITION BY entry_id, project_id ORDER BY "timestamp", event_id
+    FROM with_ordinals WINDOW entry AS (PARTITION BY entry_id, project_id ORDER BY "timestamp", event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
-  ), published AS (
+  ), publications AS (
     SELECT project_id, module_id, array_agg(published_at ORDER BY published_at) AS since,
       array_agg(version_number ORDER BY published_at) AS numbers
     FROM (
       SELECT project_id, module_id, published_at, max(version_number) AS version_number
-      FROM module_versions WHERE published_at IS NOT NULL AND project_id IN (SELECT project_id FROM ${TOUCHED_PROJECTS})
+      FROM module_versions
+      WHERE published_at IS NOT NULL AND project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
       GROUP BY project_id, module_id, published_at
     ) v GROUP BY project_id, module_id
   )
-  SELECT ${Object.keys(FIELDS.event).map((column) => `${DERIVATION[column] ?? `d.${column}`} AS ${column}`)}
+  SELECT ${Object.keys(FIELDS.event).map((column) => `${DERIVED_VALUES[column] ?? `d.${column}`} AS ${column}`)}
   FROM derived d
-  JOIN entries e ON ${on('e', 'd', ['project_id', 'entry_id'])}
-  LEFT JOIN published p ON ${on('p', 'e', ['project_id', 'module_id'])}
-  WHERE d.line IS NOT NULL AND NOT (${COMPLETE})`
+  JOIN entries e ON ${columnsEqual('e', 'd', ['project_id', 'entry_id'])}
+  LEFT JOIN publications p ON ${columnsEqual('p', 'e', ['project_id', 'module_id'])}
+  WHERE d.line IS NOT NULL AND NOT (${IS_COMPLETE})`

@@ -3,20 +3,20 @@ import { pipeline } from 'node:stream/promises'
 import type pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
 import { canonicalValue, type Identifier } from '../domain/identifier.ts'
-import { begin, withClient } from './client.ts'
+import { beginLongTransaction, withClient } from './client.ts'
 import { LineSplitter } from './lines.ts'
 import { FIELDS, type Field, RECORD_TYPES, type RecordType } from './records.ts'
-import { TABLES } from './stage.ts'
+import { TARGET_TABLES } from './stage.ts'
 
 export interface ExportOptions {
-  /** Told often while the records are written. */
+  /** Called often while the records are written. */
   onProgress?: (progress: ExportProgress) => void
 }
 
 export interface ExportProgress {
-  /** How much was written. */
+  /** How many bytes were written. */
   bytes: number
-  /** What is being written. */
+  /** The type of the records that are being written. */
   type: RecordType
 }
 
@@ -26,7 +26,7 @@ export interface ExportSummary {
   records: Record<RecordType, number>
 }
 
-/** The order of the lines of each type; ids compare bytewise. */
+/** The order of the lines of each type; ids are compared byte by byte. */
 const ORDER: Record<RecordType, string> = {
   project: 'project_id',
   group: 'group_id',
@@ -37,7 +37,7 @@ const ORDER: Record<RecordType, string> = {
   event: 'entry_id, "timestamp", event_id',
 }
 
-/** How each kind of column is written as JSON. The sessions of a pool are in UTC. */
+/** How each kind of column is written as JSON. The sessions of a pool use UTC. */
 const AS_JSON: Record<Field['column'], (column: string) => string> = {
   text: (column) => `to_json(${column})::text`,
   integer: (column) => `${column}::text`,
@@ -48,12 +48,12 @@ const AS_JSON: Record<Field['column'], (column: string) => string> = {
 }
 
 /**
- * Writes all of a project as an import takes it, except its API keys and idempotency keys: every stored field, in the
- * order of {@link FIELDS}, from one snapshot. The same data always gives the same bytes. PostgreSQL makes the lines,
- * which pass through without being held.
+ * Exports a project in the format of an import (docs/semantics.md#export): every stored field in the order of
+ * {@link FIELDS}, from one snapshot, without API keys and idempotency keys. The same data always gives the same bytes.
+ * PostgreSQL builds the lines, which are streamed.
  *
- * @param output is waited for when it is full, and not ended
- * @throws Error when there is no such project; what the output throws; what PostgreSQL answers
+ * @param output written with backpressure, and not ended
+ * @throws Error when the project does not exist; what the output throws; database errors
  */
 export async function exportProject(
   pool: pg.Pool,
@@ -62,9 +62,9 @@ export async function exportProject(
   { onProgress = () => {} }: ExportOptions = {},
 ): Promise<ExportSummary> {
   return withClient(pool, async (client) => {
-    await begin(client, 'REPEATABLE READ READ ONLY')
+    await beginLongTransaction(client, 'REPEATABLE READ READ ONLY')
     const project = await client.query('SELECT FROM projects WHERE project_id = $1', [projectId])
-    if (project.rowCount === 0) throw new Error(`there is no project ${JSON.stringify(projectId)}`)
+    if (project.rowCount === 0) throw new Error(`project ${JSON.stringify(projectId)} does not exist`)
     const summary: ExportSummary = { bytes: 0, records: emptyCounts() }
     await pipeline(exportedLines(client, projectId, summary, onProgress), output, { end: false })
     await client.query('COMMIT')
@@ -74,7 +74,7 @@ export async function exportProject(
 
 const emptyCounts = () => Object.fromEntries(RECORD_TYPES.map((type) => [type, 0])) as Record<RecordType, number>
 
-/** All lines, in chunks that end anywhere; keeps the summary up to date. */
+/** All lines, in chunks that need not end at a line break; keeps the summary up to date. */
 async function* exportedLines(
   client: pg.PoolClient,
   projectId: string,
@@ -88,15 +88,15 @@ async function* exportedLines(
       summary.bytes += chunk.length
       onProgress({ bytes: summary.bytes, type })
     }
-    // The count of a COPY comes after its end, before the answer to the next statement.
+    // The row count of a COPY arrives after its last chunk, before the result of the next statement.
     await client.query('SELECT')
     summary.records[type] = copy.rowCount
   }
 }
 
 /**
- * A COPY that gives the lines of one type as they are: CSV, whose delimiter and quote are control characters, which
- * JSON text never holds, so that nothing is ever quoted.
+ * A COPY that outputs the lines of one type verbatim: CSV whose delimiter and quote are control characters, which JSON
+ * text never contains, so that nothing is ever quoted.
  */
 function copyLines(client: pg.PoolClient, type: RecordType, projectId: string): string {
   const fields = Object.entries<Field>(FIELDS[type]).map(([name, { column, presence, nullable }]) => {
@@ -105,26 +105,26 @@ function copyLines(client: pg.PoolClient, type: RecordType, projectId: string): 
     return presence === 'required' ? `',"${name}":' || ${json}` : `COALESCE(',"${name}":' || ${json}, '')`
   })
   return `COPY (
-      SELECT '{"type":"${type}"' || ${fields.join(' || ')} || '}' FROM ${TABLES[type]} t
+      SELECT '{"type":"${type}"' || ${fields.join(' || ')} || '}' FROM ${TARGET_TABLES[type]} t
       WHERE project_id = ${client.escapeLiteral(projectId)} ORDER BY ${ORDER[type]}
     ) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')`
 }
 
-/** Puts the identifiers of each contact in order: their canonical values are not stored. */
+/** Sorts the identifiers of each contact; here, because their canonical values are not stored. */
 async function* sortedIdentifiers(contacts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const splitter = new LineSplitter()
   for await (const chunk of contacts) {
     const lines = splitter.push(chunk).map((line) => {
       const contact = JSON.parse(line) as { identifiers: Identifier[] }
-      contact.identifiers = inOrder(contact.identifiers)
+      contact.identifiers = sorted(contact.identifiers)
       return `${JSON.stringify(contact)}\n`
     })
     yield Buffer.from(lines.toArray().join(''))
   }
 }
 
-/** By key, then by canonical value, bytewise in UTF-8. */
-function inOrder(identifiers: Identifier[]): Identifier[] {
+/** By key, then by canonical value, comparing UTF-8 byte by byte. */
+function sorted(identifiers: Identifier[]): Identifier[] {
   return identifiers
     .map((identifier) => ({ identifier, sortKey: Buffer.from(`${identifier.key}\0${canonicalOf(identifier)}`) }))
     .sort((a, b) => a.sortKey.compare(b.sortKey))

@@ -1,31 +1,32 @@
 import pg from 'pg'
-import { begin, withClient } from './client.ts'
-import { ImportError, LineSplitter } from './lines.ts'
+import { beginLongTransaction, withClient } from './client.ts'
+import { ImportError } from './issues.ts'
+import { LineSplitter } from './lines.ts'
 import { Merge } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
-import { Stage, TABLES } from './stage.ts'
+import { Stage, TARGET_TABLES } from './stage.ts'
 
-export { ImportError } from './lines.ts'
+export { ImportError } from './issues.ts'
 
 export interface ImportOptions {
-  /** The moment that counts as now, for defaults and for what may not lie in the future. */
+  /** The current time, used for defaults and for times that must not be in the future. */
   now?: Date
-  /** Told often while reading, and at each step of merging. */
+  /** Called often while reading, and at each step of merging. */
   onProgress?: (progress: ImportProgress) => void
 }
 
 export interface ImportProgress {
   phase: 'reading' | 'merging'
-  /** How much was read. */
+  /** How many bytes were read. */
   bytes: number
   lines: number
-  /** Of how many of the lines the records are merged. */
+  /** How many of the lines are merged. */
   merged_lines: number
   /** What is being merged. */
   step?: string
 }
 
-/** What became of the records of one type: `read` counts lines, the others count records. */
+/** The counts of one type of record: `read` counts lines, the others count records. */
 export interface ImportedRecords {
   read: number
   added: number
@@ -36,25 +37,25 @@ export interface ImportedRecords {
 export interface ImportSummary {
   lines: number
   records: Record<RecordType, ImportedRecords>
-  /** Lines about a record that an earlier line is about. */
+  /** Lines whose record is also on an earlier line. */
   duplicate_lines: number
-  /** Identifiers attached to contacts, new and stored ones. */
+  /** Identifiers added to contacts, new and stored ones. */
   identifiers_added: number
 }
 
-/** From how many lines on the tables' statistics are renewed at once, rather than when PostgreSQL comes to it. */
-const LARGE_lines = 10_000
+/** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
+const ANALYZE_THRESHOLD_lines = 10_000
 
-/** SQLSTATEs of transactions that lost against another: serialization failure and deadlock. */
-const LOST = ['40001', '40P01']
+/** SQLSTATEs of conflicts with concurrent transactions: serialization failure and deadlock. */
+const CONFLICTS = ['40001', '40P01']
 
 /**
- * Imports newline-delimited JSON in one transaction (decisions, "Operator's command line"): all of it or nothing.
- * Holds one line and a few small batches in memory. What it writes is locked against other writers of the same
- * projects only after the input has ended.
+ * Imports newline-delimited JSON in one transaction (docs/semantics.md#import): all of it or nothing.
+ * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
+ * input has ended.
  *
  * @param input bytes of UTF-8, or text
- * @throws ImportError for the first bad line; what the input throws; what PostgreSQL answers
+ * @throws ImportError for the first bad line; what the input throws; database errors
  */
 export async function importRecords(
   pool: pg.Pool,
@@ -62,22 +63,22 @@ export async function importRecords(
   options: ImportOptions = {},
 ): Promise<ImportSummary> {
   return withClient(pool, async (client) => {
-    await begin(client, 'READ COMMITTED')
+    await beginLongTransaction(client, 'READ COMMITTED')
     try {
       const summary = await importInto(client, input, options)
       await client.query('COMMIT')
-      if (summary.lines >= LARGE_lines) await analyze(client)
+      if (summary.lines >= ANALYZE_THRESHOLD_lines) await analyze(client)
       return summary
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {})
-      throw explained(error)
+      throw explainConflict(error)
     }
   })
 }
 
-function explained(error: unknown): unknown {
-  if (!(error instanceof pg.DatabaseError) || !LOST.includes(error.code ?? '')) return error
-  return new Error('another writer of the same project got in the way; nothing was imported, try again', {
+function explainConflict(error: unknown): unknown {
+  if (!(error instanceof pg.DatabaseError) || !CONFLICTS.includes(error.code ?? '')) return error
+  return new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {
     cause: error,
   })
 }
@@ -92,25 +93,25 @@ async function importInto(
   const limits = limitsAt(now)
   let bytes = 0
 
-  const take = async (lines: Iterable<string>) => {
+  const addLines = async (lines: Iterable<string>) => {
     for (const line of lines) {
       const parsed = parseLine(line, limits)
-      if (!parsed.ok) throw new ImportError(splitter.lines, parsed.field, parsed.reason)
+      if (!parsed.ok) throw new ImportError({ line: splitter.lines, ...parsed.issue })
       const sending = stage.add(parsed.record, splitter.lines)
       if (sending) await sending
     }
     onProgress({ phase: 'reading', bytes, lines: splitter.lines, merged_lines: 0 })
   }
 
-  // The plans for merging need sizes and rough shares, not PostgreSQL's large samples.
+  // Planning the merge takes table sizes and rough selectivities, not PostgreSQL's default sample sizes.
   await client.query(`SELECT set_config('default_statistics_target', '10', true)`)
-  await stage.create()
+  await stage.createTables()
   for await (const chunk of input) {
     const buffer = typeof chunk === 'string' ? Buffer.from(chunk) : chunk
     bytes += buffer.length
-    await take(splitter.push(buffer))
+    await addLines(splitter.push(buffer))
   }
-  await take(splitter.end())
+  await addLines(splitter.end())
   await stage.finish()
 
   const merge = new Merge(client, stage.rows, now, (step, merged_lines) =>
@@ -129,7 +130,7 @@ async function importInto(
   }
 }
 
-/** Plans made before a large import are bad after it. The import is committed, so this may fail without harm. */
+/** A large import makes the planner's statistics stale. The import is committed already, so a failure is harmless. */
 async function analyze(client: pg.PoolClient): Promise<void> {
-  await client.query(`ANALYZE ${Object.values(TABLES).join(', ')}`).catch(() => {})
+  await client.query(`ANALYZE ${Object.values(TARGET_TABLES).join(', ')}`).catch(() => {})
 }

@@ -1,42 +1,26 @@
 import { isUtf8 } from 'node:buffer'
+import { ImportError } from './issues.ts'
 
-/** The longest line of an import, in bytes without the line break (decisions, "Operator's command line"). */
+/** The longest line of an import, in bytes without the line break (docs/semantics.md#import). */
 export const MAX_LINE_bytes = 16 * 1024 * 1024
 
 const LF = 0x0a
 
-/** A line of an import that cannot be taken. The message is one line: number, field and reason. */
-export class ImportError extends Error {
-  /** Counts from 1. */
-  readonly line: number
-  /** A JSON pointer into the record; empty for the whole line. */
-  readonly field: string
-  readonly reason: string
-
-  constructor(line: number, field: string, reason: string) {
-    super(field ? `line ${line}: ${field}: ${reason}` : `line ${line}: ${reason}`)
-    this.name = 'ImportError'
-    this.line = line
-    this.field = field
-    this.reason = reason
-  }
-}
-
-/** Cuts chunks of bytes into lines of text. It holds no more than one unfinished line. */
+/** Splits chunks of bytes into lines of text. It buffers at most one incomplete line. */
 export class LineSplitter {
-  /** How many lines were given out. */
+  /** How many lines were returned so far; within an iteration, the number of the current line. */
   lines = 0
   #parts: Buffer[] = []
   #length = 0
 
-  /** The last line, where the input does not end in a line break. */
+  /** The last line, if the input does not end in a line break. */
   end(): string[] {
     return this.#length > 0 ? [this.#take()] : []
   }
 
   /**
    * The lines that this chunk completes, without their LF.
-   * @throws ImportError for a line that is too long or no UTF-8
+   * @throws ImportError for a line that is too long or not UTF-8
    */
   *push(chunk: Buffer): Generator<string> {
     let start = 0
@@ -51,7 +35,11 @@ export class LineSplitter {
   #add(part: Buffer): void {
     this.#length += part.length
     if (this.#length > MAX_LINE_bytes) {
-      throw new ImportError(this.lines + 1, '', `must be at most ${MAX_LINE_bytes} bytes long`)
+      throw new ImportError({
+        line: this.lines + 1,
+        field: '',
+        message: `must be at most ${MAX_LINE_bytes} bytes long`,
+      })
     }
     this.#parts.push(part)
   }
@@ -61,7 +49,7 @@ export class LineSplitter {
     this.#parts = []
     this.#length = 0
     this.lines += 1
-    if (!isUtf8(line)) throw new ImportError(this.lines, '', 'must be UTF-8')
+    if (!isUtf8(line)) throw new ImportError({ line: this.lines, field: '', message: 'must be UTF-8' })
     return line.toString()
   }
 }

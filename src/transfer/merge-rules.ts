@@ -1,41 +1,49 @@
 import { FIELDS } from './records.ts'
-import { type Staged, stagedTable, TABLES } from './stage.ts'
+import { type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 
-interface Shape {
+interface MergeRules {
   key: string[]
-  /** Columns that keep their first value; a line that says otherwise is refused for `conflict`. */
-  fixed: string[]
+  /** Columns whose value cannot change; a line with another value is rejected with the message `conflict`. */
+  immutable: string[]
   conflict: string
-  /** Those of the fixed columns that a later line may fill in. */
+  /** Those of the immutable columns that may be null at first and be filled in later. */
   fillable: string[]
-  /** Columns that keep their first value, whatever later lines say. */
-  kept: string[]
+  /** Columns that keep their first value; other values are ignored. */
+  firstWins: string[]
   /** Columns that take the last value given. */
-  free: string[]
-  /** In SQL, what stands in a column of a new record where no line gave it; `$1` is now. */
+  lastWins: string[]
+  /** SQL expressions for columns of a new record that no line gives; `$1` is the current time. */
   defaults: Record<string, string>
   /** What must be stored or on an earlier line: the columns of this kind that hold the parent's key. */
-  parents: { kind: Staged; columns: string[] }[]
+  parents: { kind: StagedKind; columns: string[] }[]
 }
 
-const PLAIN = { fixed: [], conflict: '', fillable: [], kept: [], free: [], defaults: {}, parents: [] }
+const NO_RULES = {
+  immutable: [],
+  conflict: '',
+  fillable: [],
+  firstWins: [],
+  lastWins: [],
+  defaults: {},
+  parents: [],
+}
 
 const EVENT_KEY = ['project_id', 'event_id']
 
-/** How each kind is merged. */
-export const SHAPES: Record<Staged, Shape> = {
-  project: { ...PLAIN, key: ['project_id'], free: ['name'], defaults: { name: 'project_id' } },
+/** How each kind of record is merged from its lines and with what is stored (docs/semantics.md#import). */
+export const MERGE_RULES: Record<StagedKind, MergeRules> = {
+  project: { ...NO_RULES, key: ['project_id'], lastWins: ['name'], defaults: { name: 'project_id' } },
   group: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'group_id'],
-    free: ['name'],
+    lastWins: ['name'],
     defaults: { name: 'group_id' },
     parents: [{ kind: 'project', columns: ['project_id'] }],
   },
   module: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'module_id'],
-    free: ['group_id', 'title', 'created_at'],
+    lastWins: ['group_id', 'title', 'created_at'],
     defaults: { created_at: '$1' },
     parents: [
       { kind: 'project', columns: ['project_id'] },
@@ -43,69 +51,70 @@ export const SHAPES: Record<Staged, Shape> = {
     ],
   },
   module_version: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'module_id', 'version_number'],
-    fixed: ['saved_at', 'published_at', 'json_string'],
+    immutable: ['saved_at', 'published_at', 'json_string'],
     conflict: 'a saved version cannot change',
     fillable: ['published_at'],
     parents: [{ kind: 'module', columns: ['project_id', 'module_id'] }],
   },
   contact: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'contact_id'],
-    free: ['created_at'],
+    lastWins: ['created_at'],
     defaults: { created_at: '$1' },
     parents: [{ kind: 'project', columns: ['project_id'] }],
   },
   identifier: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'digest'],
-    fixed: ['contact_id'],
+    immutable: ['contact_id'],
     conflict: 'the identifier belongs to another contact',
-    kept: ['key', 'value'],
+    firstWins: ['key', 'value'],
   },
   entry: {
-    ...PLAIN,
+    ...NO_RULES,
     key: ['project_id', 'entry_id'],
-    fixed: ['module_id', 'contact_id'],
+    immutable: ['module_id', 'contact_id'],
     conflict: "an entry's module and contact cannot change",
-    free: ['created_at', 'updated_at', 'entry_data'],
+    lastWins: ['created_at', 'updated_at', 'entry_data'],
     defaults: { created_at: '$1', entry_data: "'{}'" },
     parents: [
       { kind: 'module', columns: ['project_id', 'module_id'] },
       { kind: 'contact', columns: ['project_id', 'contact_id'] },
     ],
   },
-  // Events have columns to derive, and are too many to gather: they are merged from their lines, and compared otherwise.
+  // Events have derived columns and are too many to copy once more: they are merged from their lines, and compared by
+  // checks of their own.
   event: {
-    ...PLAIN,
+    ...NO_RULES,
     key: EVENT_KEY,
-    kept: Object.keys(FIELDS.event).filter((column) => !EVENT_KEY.includes(column)),
+    firstWins: Object.keys(FIELDS.event).filter((column) => !EVENT_KEY.includes(column)),
     parents: [{ kind: 'entry', columns: ['project_id', 'entry_id'] }],
   },
 }
 
-/** The temporary table that holds one row a record: the line it first stands on, and what its lines say together. */
-export const mergedTable = (kind: Staged) => `merged_${TABLES[kind]}`
+/** The temporary table with one row per record: its first line, and its values merged from all of its lines. */
+export const mergedTable = (kind: StagedKind) => `merged_${TARGET_TABLES[kind]}`
 
-/** The temporary table of the ids of the projects that the lines are about. */
-export const TOUCHED_PROJECTS = 'touched_projects'
+/** The temporary table of the ids of the projects that the lines belong to. */
+export const AFFECTED_PROJECTS = 'affected_projects'
 
 /**
- * The temporary table of the entries that the lines of events name, each with every version that they name beside it:
- * the first of the lines, and whether any of them leaves out what is derived. It is much shorter than the lines.
+ * The temporary table of what events refer to: each pair of an entry and a version, with the first line that has it and
+ * whether any of its lines leaves out what is derived. It is much shorter than the lines.
  */
-export const NAMED_ENTRIES = 'named_entries'
+export const REFERENCED_ENTRIES = 'referenced_entries'
 
-/** Where the first line of a kind that names a parent is found. */
-export const namingTable = (kind: Staged) => (kind === 'event' ? NAMED_ENTRIES : stagedTable(kind))
+/** The table in which to look for the first line of a kind that refers to a parent. */
+export const referencesTable = (kind: StagedKind) => (kind === 'event' ? REFERENCED_ENTRIES : stagedTable(kind))
 
-/** The temporary table of the events that several lines are about, with the first of the lines. */
-export const REPEATED_EVENTS = 'repeated_events'
+/** The temporary table of the events that are on several lines, with the first of the lines. */
+export const DUPLICATE_EVENTS = 'duplicate_events'
 
-/** The temporary table of the events of which something was left out and is now derived, a row a line. */
+/** The temporary table of the lines of events that left something out, completed with the derived values. */
 export const DERIVED_EVENTS = 'derived_events'
 
 /** The condition that columns of two tables are equal, pair by pair. */
-export const on = (left: string, right: string, columns: string[], others: string[] = columns) =>
-  columns.map((column, i) => `${left}.${column} = ${right}.${others[i]}`).join(' AND ')
+export const columnsEqual = (left: string, right: string, columns: string[], rightColumns: string[] = columns) =>
+  columns.map((column, i) => `${left}.${column} = ${right}.${rightColumns[i]}`).join(' AND ')

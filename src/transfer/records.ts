@@ -3,6 +3,7 @@ import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/even
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
 import { hasCodePoints, hasControlCharacter, idIssue, isStorable, quoted } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
+import type { RecordIssue } from './issues.ts'
 
 export interface ProjectRecord {
   type: 'project'
@@ -32,12 +33,12 @@ export interface ModuleVersionRecord {
   module_id: string
   version_number: number
   saved_at: string
-  /** Absent: saved only. */
+  /** Absent: not published. */
   published_at?: string
   json_string: string
 }
 
-/** An identifier as read, with the canonical form of its value. */
+/** An identifier with the canonical form of its value. */
 export interface CanonicalIdentifier extends Identifier {
   canonical: string
 }
@@ -65,7 +66,7 @@ export interface EventRecord {
   type: 'event'
   project_id: string
   entry_id: string
-  /** Where the line gives none, a hash of the fields that it gives. */
+  /** By default a hash of the fields that the line gives. */
   event_id: string
   timestamp: string
   event_type: string
@@ -77,14 +78,14 @@ export interface EventRecord {
   custom_event_props?: string
   /** Absent: the version in effect. */
   module_version_number?: number
-  /** The furthest page and the number of pages. Absent: derived from the page views; null: unknown. */
+  /** The furthest page and the number of pages so far. Absent: derived from the page views; null: unknown. */
   max_page_id?: string | null
   max_page_key?: string | null
   max_page_index?: number | null
   total_pages?: number | null
 }
 
-/** One line of an import: the object as given, with its timestamps in UTC and an event's id filled in. */
+/** One line of an import: the object as given, with its timestamps in UTC and an event's defaults filled in. */
 export type ImportRecord =
   | ProjectRecord
   | GroupRecord
@@ -96,65 +97,63 @@ export type ImportRecord =
 
 export type RecordType = ImportRecord['type']
 
-/** A line as read, or what is wrong with it: a JSON pointer into the record (empty for the whole line) and a reason. */
-export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; field: string; reason: string }
+export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; issue: RecordIssue }
 
 const MAX_INTEGER = 2_147_483_647
 const MAX_NAME_code_points = 200
 
-/** What the reading functions throw and {@link parseLine} gives back. */
-class Problem extends Error {
+/** Thrown by the functions that read fields; {@link parseLine} returns it as an issue. */
+class InvalidField extends Error {
   readonly field: string
-  readonly reason: string
 
-  constructor(field: string, reason: string) {
-    super(reason)
+  constructor(field: string, message: string) {
+    super(message)
     this.field = field
-    this.reason = reason
   }
 }
 
-/** The latest times that an import accepts, in the wire's form. Such times of four-digit years sort as text. */
+/** The latest times that an import accepts, as ISO timestamps, which sort as text. */
 export interface Limits {
   now: string
-  event: string
+  latestEvent: string
 }
 
-/** What an import at this moment accepts: nothing published after it, no event more than 24 h ahead of it. */
+/** What an import at this time accepts: nothing published later, no event more than 24 hours later. */
 export const limitsAt = (now: Date): Limits => ({
   now: now.toISOString(),
-  event: new Date(now.getTime() + MAX_AHEAD_ms).toISOString(),
+  latestEvent: new Date(now.getTime() + MAX_AHEAD_ms).toISOString(),
 })
 
-type Read<T> = (value: unknown, pointer: string, limits: Limits) => T
+/** Validates a field's value and returns it normalized. @throws InvalidField */
+type Reader<T> = (value: unknown, pointer: string, limits: Limits) => T
 
 /** How a field is read, and how its column is written. */
 export interface Field<T = unknown> {
-  read: Read<T>
+  read: Reader<T>
   column: 'text' | 'integer' | 'timestamp' | 'identifiers'
   presence: 'required' | 'optional'
-  /** Whether null is a value of its own: "unknown". */
+  /** Whether null is a value, which means "unknown". */
   nullable: boolean
 }
 
-const text: Read<string> = (value, pointer) => {
-  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
-  if (!isStorable(value)) throw new Problem(pointer, 'must not hold NUL or a lone surrogate')
+const text: Reader<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new InvalidField(pointer, 'must be a string')
+  if (!isStorable(value)) throw new InvalidField(pointer, 'must not hold NUL or a lone surrogate')
   return value
 }
 
-const id: Read<string> = (value, pointer) => {
-  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
-  const problem = idIssue(value)
-  if (problem) throw new Problem(pointer, problem)
+const id: Reader<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new InvalidField(pointer, 'must be a string')
+  const issue = idIssue(value)
+  if (issue) throw new InvalidField(pointer, issue)
   return value
 }
 
-const label: Read<string> = (value, pointer, limits) => {
+const label: Reader<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  if (hasControlCharacter(read)) throw new Problem(pointer, 'must not hold control characters')
+  if (hasControlCharacter(read)) throw new InvalidField(pointer, 'must not hold control characters')
   if (!hasCodePoints(read, MAX_NAME_code_points)) {
-    throw new Problem(pointer, `must be 1 to ${MAX_NAME_code_points} characters long`)
+    throw new InvalidField(pointer, `must be 1 to ${MAX_NAME_code_points} characters long`)
   }
   return read
 }
@@ -163,118 +162,119 @@ function parseJson(value: string, pointer: string): unknown {
   try {
     return JSON.parse(value)
   } catch {
-    throw new Problem(pointer, `must be JSON text; as a JSON string this value is ${quoted(value)}`)
+    throw new InvalidField(pointer, `must be JSON text; as a JSON string this value is ${quoted(value)}`)
   }
 }
 
-const json: Read<string> = (value, pointer, limits) => {
+const json: Reader<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
   parseJson(read, pointer)
   return read
 }
 
-const props: Read<string> = (value, pointer, limits) => {
+const props: Reader<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  const problem = customEventPropsIssue(read)
-  if (problem) throw new Problem(pointer, problem)
+  const issue = customEventPropsIssue(read)
+  if (issue) throw new InvalidField(pointer, issue)
   return read
 }
 
 const integerFrom =
-  (least: number): Read<number> =>
+  (least: number): Reader<number> =>
   (value, pointer) => {
     if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > MAX_INTEGER) {
-      throw new Problem(pointer, `must be an integer from ${least} to ${MAX_INTEGER}`)
+      throw new InvalidField(pointer, `must be an integer from ${least} to ${MAX_INTEGER}`)
     }
     return value
   }
 
-const timestamp: Read<string> = (value, pointer) => {
-  if (typeof value !== 'string') throw new Problem(pointer, 'must be a string')
+const timestamp: Reader<string> = (value, pointer) => {
+  if (typeof value !== 'string') throw new InvalidField(pointer, 'must be a string')
   const parsed = parseTimestamp(value)
-  if (!parsed.ok) throw new Problem(pointer, parsed.issue)
+  if (!parsed.ok) throw new InvalidField(pointer, parsed.issue)
   return parsed.iso
 }
 
-const pastTimestamp: Read<string> = (value, pointer, limits) => {
+const pastTimestamp: Reader<string> = (value, pointer, limits) => {
   const read = timestamp(value, pointer, limits)
-  if (read > limits.now) throw new Problem(pointer, `must not be in the future; it is now ${limits.now}`)
+  if (read > limits.now) throw new InvalidField(pointer, `must not be in the future; it is now ${limits.now}`)
   return read
 }
 
-const eventTimestamp: Read<string> = (value, pointer, limits) => {
+const eventTimestamp: Reader<string> = (value, pointer, limits) => {
   const read = timestamp(value, pointer, limits)
-  if (read > limits.event) {
-    throw new Problem(pointer, `must be at most 24 hours ahead of the server's clock, which is at ${limits.now}`)
+  if (read > limits.latestEvent) {
+    throw new InvalidField(pointer, `must be at most 24 hours ahead of the server's clock, which is at ${limits.now}`)
   }
   return read
 }
 
-const identifiers: Read<CanonicalIdentifier[]> = (value, pointer) => {
-  if (!Array.isArray(value)) throw new Problem(pointer, 'must be an array')
+const identifiers: Reader<CanonicalIdentifier[]> = (value, pointer) => {
+  if (!Array.isArray(value)) throw new InvalidField(pointer, 'must be an array')
   return value.map((item: unknown, index) => readIdentifier(item, `${pointer}/${index}`))
 }
 
 function readIdentifier(item: unknown, pointer: string): CanonicalIdentifier {
-  if (!isObject(item)) throw new Problem(pointer, 'must be an object with the fields key and value')
+  if (!isObject(item)) throw new InvalidField(pointer, 'must be an object with the fields key and value')
   const { key, value, ...others } = item
-  refuseUnknown(Object.keys(others), ['key', 'value'], pointer)
-  if (typeof key !== 'string') throw new Problem(`${pointer}/key`, 'must be a string')
-  if (typeof value !== 'string') throw new Problem(`${pointer}/value`, 'must be a string')
-  const problem = identifierKeyIssue(key)
-  if (problem) throw new Problem(`${pointer}/key`, problem)
+  rejectUnknown(Object.keys(others), ['key', 'value'], pointer)
+  if (typeof key !== 'string') throw new InvalidField(`${pointer}/key`, 'must be a string')
+  if (typeof value !== 'string') throw new InvalidField(`${pointer}/value`, 'must be a string')
+  const issue = identifierKeyIssue(key)
+  if (issue) throw new InvalidField(`${pointer}/key`, issue)
   const parsed = canonicalValue(value)
-  if (!parsed.ok) throw new Problem(`${pointer}/value`, parsed.issue)
+  if (!parsed.ok) throw new InvalidField(`${pointer}/value`, parsed.issue)
   return { key, value, canonical: parsed.canonical }
 }
 
 type Column = Field['column']
-const required = <T>(column: Column, read: Read<T>) => ({
+const required = <T>(column: Column, read: Reader<T>) => ({
   column,
   read,
   presence: 'required' as const,
   nullable: false,
 })
-const optional = <T>(column: Column, read: Read<T>) => ({
+const optional = <T>(column: Column, read: Reader<T>) => ({
   column,
   read,
   presence: 'optional' as const,
   nullable: false,
 })
-const orNull = <T>(column: Column, read: Read<T>) => ({
+const optionalOrNull = <T>(column: Column, read: Reader<T>) => ({
   column,
-  read: ((value, pointer, limits) => (value === null ? null : read(value, pointer, limits))) satisfies Read<T | null>,
+  read: ((value, pointer, limits) => (value === null ? null : read(value, pointer, limits))) satisfies Reader<T | null>,
   presence: 'optional' as const,
   nullable: true,
 })
 
-type Spec<R> = {
+/** A field for each property of a record type, required or optional as the property is. */
+type FieldsOf<R> = {
   [K in Exclude<keyof R, 'type'>]-?: Field<Exclude<R[K], undefined>> & {
     presence: object extends Pick<R, K> ? 'optional' : 'required'
   }
 }
 
-/** Of an event the id too may be left out. */
+/** A line may leave out the id of its event. */
 type EventLine = Omit<EventRecord, 'event_id'> & { event_id?: string }
 
-/** Every field of every type of record: the order of the types and of their fields is the order of an export. */
+/** Every field of every type of record, in the order of an export. */
 export const FIELDS = {
   project: {
     project_id: required('text', id),
     name: optional('text', text),
-  } satisfies Spec<ProjectRecord>,
+  } satisfies FieldsOf<ProjectRecord>,
   group: {
     project_id: required('text', id),
     group_id: required('text', id),
     name: optional('text', text),
-  } satisfies Spec<GroupRecord>,
+  } satisfies FieldsOf<GroupRecord>,
   module: {
     project_id: required('text', id),
     module_id: required('text', id),
     group_id: required('text', id),
     title: required('text', text),
     created_at: optional('timestamp', timestamp),
-  } satisfies Spec<ModuleRecord>,
+  } satisfies FieldsOf<ModuleRecord>,
   module_version: {
     project_id: required('text', id),
     module_id: required('text', id),
@@ -282,13 +282,13 @@ export const FIELDS = {
     saved_at: required('timestamp', timestamp),
     published_at: optional('timestamp', pastTimestamp),
     json_string: required('text', json),
-  } satisfies Spec<ModuleVersionRecord>,
+  } satisfies FieldsOf<ModuleVersionRecord>,
   contact: {
     project_id: required('text', id),
     contact_id: required('text', id),
     created_at: optional('timestamp', timestamp),
     identifiers: required('identifiers', identifiers),
-  } satisfies Spec<ContactRecord>,
+  } satisfies FieldsOf<ContactRecord>,
   entry: {
     project_id: required('text', id),
     entry_id: required('text', id),
@@ -297,7 +297,7 @@ export const FIELDS = {
     created_at: optional('timestamp', timestamp),
     updated_at: required('timestamp', timestamp),
     entry_data: optional('text', json),
-  } satisfies Spec<EntryRecord>,
+  } satisfies FieldsOf<EntryRecord>,
   event: {
     project_id: required('text', id),
     entry_id: required('text', id),
@@ -311,17 +311,17 @@ export const FIELDS = {
     custom_event_name: optional('text', label),
     custom_event_props: optional('text', props),
     module_version_number: optional('integer', integerFrom(1)),
-    max_page_id: orNull('text', text),
-    max_page_key: orNull('text', text),
-    max_page_index: orNull('integer', integerFrom(0)),
-    total_pages: orNull('integer', integerFrom(0)),
-  } satisfies Spec<EventLine>,
+    max_page_id: optionalOrNull('text', text),
+    max_page_key: optionalOrNull('text', text),
+    max_page_index: optionalOrNull('integer', integerFrom(0)),
+    total_pages: optionalOrNull('integer', integerFrom(0)),
+  } satisfies FieldsOf<EventLine>,
 }
 
 export const RECORD_TYPES = Object.keys(FIELDS) as RecordType[]
 
-/** The fields of a type with their JSON pointers, laid out for a loop over every line. */
-const READERS = new Map<string, { name: string; pointer: string; field: Field }[]>(
+/** The fields of each type with their JSON pointers, as arrays because every line loops over them. */
+const FIELD_LISTS = new Map<string, { name: string; pointer: string; field: Field }[]>(
   RECORD_TYPES.map((type) => [
     type,
     Object.entries<Field>(FIELDS[type]).map(([name, field]) => ({ name, pointer: `/${name}`, field })),
@@ -329,8 +329,8 @@ const READERS = new Map<string, { name: string; pointer: string; field: Field }[
 )
 
 /**
- * Reads one line of an import (decisions, "Operator's command line"). Pure: what stands on other lines or in the
- * database is not looked at. A repeated JSON name counts as its last value.
+ * Parses and validates one line of an import (docs/semantics.md#import), regardless of other lines and of what is
+ * stored. Of a repeated JSON name the last value counts.
  *
  * @param line the text without its line break
  * @param limits see {@link limitsAt}
@@ -339,32 +339,32 @@ export function parseLine(line: string, limits: Limits): ParsedLine {
   try {
     return { ok: true, record: readRecord(line, limits) }
   } catch (error) {
-    if (error instanceof Problem) return { ok: false, field: error.field, reason: error.reason }
-    throw error
+    if (!(error instanceof InvalidField)) throw error
+    return { ok: false, issue: { field: error.field, message: error.message } }
   }
 }
 
 function readRecord(line: string, limits: Limits): ImportRecord {
-  if (line.trim() === '') throw new Problem('', 'must hold a record; empty lines are not allowed')
+  if (line.trim() === '') throw new InvalidField('', 'must be a record; empty lines are not allowed')
   if (line.startsWith('\uFEFF'))
-    throw new Problem('', 'begins with a byte order mark; save the file as UTF-8 without one')
+    throw new InvalidField('', 'begins with a byte order mark; save the file as UTF-8 without one')
   let object: unknown
   try {
     object = JSON.parse(line)
   } catch (error) {
-    // To the parser each line is the first.
-    const fault = (error as Error).message.replace(/ \(line 1 column \d+\)$/, '')
-    throw new Problem('', `must be one JSON object: ${printable(fault)}`)
+    // The parser sees every line as line 1.
+    const syntaxError = (error as Error).message.replace(/ \(line 1 column \d+\)$/, '')
+    throw new InvalidField('', `must be one JSON object: ${printable(syntaxError)}`)
   }
-  if (!isObject(object)) throw new Problem('', 'must be one JSON object')
-  const readers = typeof object.type === 'string' ? READERS.get(object.type) : undefined
-  if (!readers) throw new Problem('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
+  if (!isObject(object)) throw new InvalidField('', 'must be one JSON object')
+  const fields = typeof object.type === 'string' ? FIELD_LISTS.get(object.type) : undefined
+  if (!fields) throw new InvalidField('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
 
   let known = 1
-  for (const { name, pointer, field } of readers) {
+  for (const { name, pointer, field } of fields) {
     const value = object[name]
     if (value === undefined) {
-      if (field.presence === 'required') throw new Problem(pointer, 'is required')
+      if (field.presence === 'required') throw new InvalidField(pointer, 'is required')
       continue
     }
     known += 1
@@ -372,14 +372,14 @@ function readRecord(line: string, limits: Limits): ImportRecord {
   }
   const given = Object.keys(object)
   if (given.length > known) {
-    const names = ['type', ...readers.map(({ name }) => name)]
-    refuseUnknown(
+    const names = ['type', ...fields.map(({ name }) => name)]
+    rejectUnknown(
       given.filter((name) => !names.includes(name)),
       names,
       '',
     )
   }
-  // The table of fields above makes the object what its type says.
+  // Having passed the field readers, the object is of its declared type.
   const record = object as unknown as ImportRecord
   if (record.type === 'event') completeEvent(record)
   return record
@@ -387,43 +387,48 @@ function readRecord(line: string, limits: Limits): ImportRecord {
 
 const VIEW_FIELDS = ['view_type', 'page_id', 'page_key', 'page_index'] as const
 
-/** What an event of a known type must and must not have. */
-const EVENT_RULES = new Map<string, Record<'needs' | 'refuses', readonly (keyof EventRecord)[]>>([
-  [PAGE_VIEWED, { needs: VIEW_FIELDS, refuses: ['custom_event_name', 'custom_event_props'] }],
-  [CUSTOM_EVENT, { needs: ['custom_event_name'], refuses: VIEW_FIELDS }],
+/** The optional fields that events of a known type must have, and those that they must not have. */
+const EVENT_RULES = new Map<string, Record<'mandatory' | 'forbidden', readonly (keyof EventRecord)[]>>([
+  [PAGE_VIEWED, { mandatory: VIEW_FIELDS, forbidden: ['custom_event_name', 'custom_event_props'] }],
+  [CUSTOM_EVENT, { mandatory: ['custom_event_name'], forbidden: VIEW_FIELDS }],
 ])
 
-/** An event as its id is made of it: a list of names makes JSON.stringify write these fields, in this order. */
+/** What the id of an event is a hash of: an array makes JSON.stringify write these properties in this order. */
 const HASHED_FIELDS = ['type', ...Object.keys(FIELDS.event)]
 
-/** Checks the rules that join several fields of an event, and fills in the id of an event that was given none. */
+/** Checks the rules about several fields of an event, and fills in its defaults. */
 function completeEvent(event: EventRecord): void {
-  const { needs = [], refuses = [] } = EVENT_RULES.get(event.event_type) ?? {}
-  for (const name of needs) {
-    if (event[name] === undefined) throw new Problem(`/${name}`, `is required on an event of type ${event.event_type}`)
+  const { mandatory = [], forbidden = [] } = EVENT_RULES.get(event.event_type) ?? {}
+  for (const name of mandatory) {
+    if (event[name] === undefined)
+      throw new InvalidField(`/${name}`, `is required on an event of type ${event.event_type}`)
   }
-  for (const name of refuses) {
-    if (event[name] !== undefined) throw new Problem(`/${name}`, `does not apply to events of type ${event.event_type}`)
+  for (const name of forbidden) {
+    if (event[name] !== undefined)
+      throw new InvalidField(`/${name}`, `does not apply to events of type ${event.event_type}`)
   }
-  const furthest = typeOf(event.max_page_id)
-  if (typeOf(event.max_page_key) !== furthest || typeOf(event.max_page_index) !== furthest) {
-    throw new Problem('/max_page_id', 'must be given with max_page_key and max_page_index: all three, all null or none')
+  const furthest = presenceOf(event.max_page_id)
+  if (presenceOf(event.max_page_key) !== furthest || presenceOf(event.max_page_index) !== furthest) {
+    throw new InvalidField(
+      '/max_page_id',
+      'must be given with max_page_key and max_page_index: all three, all null or none',
+    )
   }
   event.event_id ??= hash('sha256', JSON.stringify(event, HASHED_FIELDS), 'base64url')
   if (event.event_type === CUSTOM_EVENT) event.custom_event_props ??= '{}'
 }
 
-const typeOf = (value: unknown) => (value === undefined ? 'absent' : value === null ? 'null' : 'given')
+const presenceOf = (value: unknown) => (value === undefined ? 'absent' : value === null ? 'null' : 'given')
 
-function refuseUnknown(unknown: string[], known: string[], pointer: string): void {
+function rejectUnknown(unknown: string[], known: string[], pointer: string): void {
   const name = unknown[0]
   if (name === undefined) return
   const escaped = printable(name).replaceAll('~', '~0').replaceAll('/', '~1')
-  throw new Problem(`${pointer}/${escaped}`, `is not a field here; the fields are ${known.join(', ')}`)
+  throw new InvalidField(`${pointer}/${escaped}`, `is not a known field; the fields are ${known.join(', ')}`)
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Text fit for a message of one line, however it came in. */
+/** Text with control characters escaped, so that a message stays on one line. */
 const printable = (value: string) => JSON.stringify(value).slice(1, -1)

@@ -11,11 +11,11 @@ import {
   type RecordType,
 } from './records.ts'
 
-/** What is staged apart: the records by type, and the identifiers that stand in contacts. */
-export type Staged = RecordType | 'identifier'
+/** What has a staging table of its own: each type of record, and the identifiers that contact records contain. */
+export type StagedKind = RecordType | 'identifier'
 
-/** The table that each kind ends in. Its staged rows lie in a temporary table of the same columns and some more. */
-export const TABLES: Record<Staged, string> = {
+/** The table that each kind is stored in. Its staging table has the same columns and a few more. */
+export const TARGET_TABLES: Record<StagedKind, string> = {
   project: 'projects',
   group: 'groups',
   module: 'modules',
@@ -26,37 +26,37 @@ export const TABLES: Record<Staged, string> = {
   event: 'events',
 }
 
-export const KINDS = Object.keys(TABLES) as Staged[]
+export const STAGED_KINDS = Object.keys(TARGET_TABLES) as StagedKind[]
 
-/** Columns that only the staged rows have; all have `line`. */
-const STAGED_ONLY: Partial<Record<Staged, Record<string, string>>> = {
-  // The place in the line's array, and the contact whose id the identifier says to be.
-  identifier: { place: 'integer', claimed_contact_id: 'text COLLATE "C"' },
-  // Null in a derived column may mean "derive it" or "unknown".
+/** Columns that only the staging tables have, by type, besides `line`, which all of them have. */
+const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
+  // The index in the line's array, and the contact id that the identifier holds, if its key is `contact_id`.
+  identifier: { ordinal: 'integer', claimed_contact_id: 'text COLLATE "C"' },
+  // They tell whether null in a derived column means "derive it" (not given) or "unknown" (given).
   event: { max_page_given: 'boolean', total_pages_given: 'boolean' },
 }
 
-/** The temporary table that holds what was read, a row a line (of identifiers: several). */
-export const stagedTable = (kind: Staged) => `imported_${TABLES[kind]}`
+/** The temporary table of the rows as they were read: one per line, or one per identifier of the line. */
+export const stagedTable = (kind: StagedKind) => `staged_${TARGET_TABLES[kind]}`
 
-/** How many characters of rows are gathered before they are sent. */
+/** How many characters of rows are buffered before they are sent. */
 const BATCH_characters = 256 * 1024
 
-/** The columns of the staged rows besides `line`. */
-const COLUMNS: Record<Staged, string[]> = {
+/** The columns that are filled from a record; `line` comes before them. */
+const COLUMNS: Record<StagedKind, string[]> = {
   ...(Object.fromEntries(RECORD_TYPES.map((type) => [type, Object.keys(FIELDS[type])])) as Record<
     RecordType,
     string[]
   >),
   contact: ['project_id', 'contact_id', 'created_at'],
-  identifier: ['project_id', 'contact_id', 'key', 'value', 'digest', 'place', 'claimed_contact_id'],
+  identifier: ['project_id', 'contact_id', 'key', 'value', 'digest', 'ordinal', 'claimed_contact_id'],
   event: [...Object.keys(FIELDS.event), 'max_page_given', 'total_pages_given'],
 }
 
 const SPECIAL = /[\\\t\n\r]/
 const ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' }
 
-/** A value in the text format of COPY. */
+/** A value in COPY's text format. */
 function encode(value: unknown): string {
   if (value === undefined || value === null) return '\\N'
   const text = String(value)
@@ -64,45 +64,45 @@ function encode(value: unknown): string {
 }
 
 /**
- * Loads records into temporary tables, which last until the transaction ends. A connection does one COPY at a time,
- * and records may come in any order: so rows are gathered by kind and sent in small batches, each a COPY of its own.
+ * Loads records into temporary tables, which last until the transaction ends (ADR 0012). A connection runs one COPY at
+ * a time, and the types of records may be mixed: so rows are buffered by kind and sent in batches, each its own COPY.
  */
 export class Stage {
   /** How many rows of each kind were added. */
-  readonly rows = Object.fromEntries(KINDS.map((kind) => [kind, 0])) as Record<Staged, number>
+  readonly rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
   readonly #client: pg.PoolClient
-  readonly #batches = Object.fromEntries(KINDS.map((kind) => [kind, ''])) as Record<Staged, string>
+  readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, ''])) as Record<StagedKind, string>
   #sending: Promise<void> = Promise.resolve()
 
   constructor(client: pg.PoolClient) {
     this.#client = client
   }
 
-  /** Makes the temporary tables. A transaction must be open. */
-  async create(): Promise<void> {
-    for (const kind of KINDS) {
-      const extra = Object.entries(STAGED_ONLY[kind] ?? {}).map(([name, type]) => `, NULL::${type} AS ${name}`)
+  /** Creates the temporary tables. A transaction must be open. */
+  async createTables(): Promise<void> {
+    for (const kind of STAGED_KINDS) {
+      const extra = Object.entries(STAGING_COLUMNS[kind] ?? {}).map(([name, type]) => `, NULL::${type} AS ${name}`)
       await this.#client.query(
         `CREATE TEMPORARY TABLE ${stagedTable(kind)} ON COMMIT DROP AS
-         SELECT 0::bigint AS line, t.*${extra.join('')} FROM ${TABLES[kind]} t WITH NO DATA`,
+         SELECT 0::bigint AS line, t.*${extra.join('')} FROM ${TARGET_TABLES[kind]} t WITH NO DATA`,
       )
     }
   }
 
-  /** Takes a record in. @returns a promise to wait for before the next call, when a batch is on its way */
+  /** Adds a record. @returns a promise to await before the next call, when a batch is being sent */
   add(record: ImportRecord, line: number): Promise<void> | undefined {
     if (record.type === 'contact') for (const row of identifierRows(record)) this.#addRow('identifier', row, line)
     this.#addRow(record.type, record.type === 'event' ? eventRow(record) : record, line)
     return this.#sendFull('identifier') ?? this.#sendFull(record.type)
   }
 
-  /** Sends what is left and waits until all has arrived. */
+  /** Sends the remaining rows and waits until PostgreSQL has stored all of them. */
   async finish(): Promise<void> {
-    for (const kind of KINDS) await this.#send(kind)
+    for (const kind of STAGED_KINDS) await this.#send(kind)
     await this.#sending
   }
 
-  #addRow(kind: Staged, row: object, line: number): void {
+  #addRow(kind: StagedKind, row: object, line: number): void {
     const values = row as Record<string, unknown>
     let text = String(line)
     for (const column of COLUMNS[kind]) text += `\t${encode(values[column])}`
@@ -110,22 +110,22 @@ export class Stage {
     this.#batches[kind] += `${text}\n`
   }
 
-  #sendFull(kind: Staged): Promise<void> | undefined {
+  #sendFull(kind: StagedKind): Promise<void> | undefined {
     return this.#batches[kind].length >= BATCH_characters ? this.#send(kind) : undefined
   }
 
-  /** Waits for the batch before this one only, so that reading goes on while a batch is on its way. */
-  async #send(kind: Staged): Promise<void> {
+  /** Waits only for the previous batch, so that reading continues while a batch is being sent. */
+  async #send(kind: StagedKind): Promise<void> {
     const rows = this.#batches[kind]
     if (rows === '') return
     this.#batches[kind] = ''
     await this.#sending
     this.#sending = this.#copy(kind, rows)
-    // Its failure is met by whoever waits for it next.
+    // A failure is reported where the promise is awaited next.
     this.#sending.catch(() => {})
   }
 
-  async #copy(kind: Staged, rows: string): Promise<void> {
+  async #copy(kind: StagedKind, rows: string): Promise<void> {
     const copy = this.#client.query(
       copyFrom(`COPY ${stagedTable(kind)} (line, ${COLUMNS[kind].join(', ')}) FROM STDIN`),
     )
@@ -141,12 +141,12 @@ const eventRow = (event: EventRecord) => ({
 })
 
 const identifierRows = ({ project_id, contact_id, identifiers }: ContactRecord) =>
-  identifiers.map(({ key, value, canonical }, place) => ({
+  identifiers.map(({ key, value, canonical }, ordinal) => ({
     project_id,
     contact_id,
     key,
     value,
     digest: `\\x${identifierDigest(key, canonical).toString('hex')}`,
-    place,
+    ordinal,
     claimed_contact_id: contactIdOf({ key, canonical }),
   }))

@@ -79,12 +79,12 @@ describe('import', () => {
 
   test.each([
     ['no JSON', `${GOOD}{"type":"group"\n`, /^line 2: must be one JSON object: .*$/],
-    ['an empty line', `${GOOD}\n{"type":"group"}\n`, /^line 2: must hold a record; empty lines are not allowed$/],
+    ['an empty line', `${GOOD}\n{"type":"group"}\n`, /^line 2: must be a record; empty lines are not allowed$/],
     ['a missing field', `${GOOD}{"type":"group","project_id":"acme"}`, /^line 2: \/group_id: is required$/],
     [
       'no parent',
       `${GOOD}{"type":"module","project_id":"acme","module_id":"m","group_id":"g","title":"M"}`,
-      /^line 2: \/group_id: no such group is stored or on an earlier line$/,
+      /^line 2: \/group_id: no group with this id is stored or on an earlier line$/,
     ],
   ])('of a file with %s names the line and stores nothing', async (_, content, message) => {
     const { status, stdout, stderr } = await flowtrail('import', await file('bad.ndjson', content))

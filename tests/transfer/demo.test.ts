@@ -22,7 +22,7 @@ const contactOf = new Map(contacts.map((contact) => [contact.contact_id, contact
 const eventsOf = Map.groupBy(events, (event) => event.entry_id)
 const viewsOf = (entryId: string) => eventsOf.get(entryId)?.filter((event) => event.page_key) ?? []
 
-/** The definition of the version of a module in effect at a time, as an entry that begins then shows it. */
+/** The definition of the version of a module that is in effect at a time. */
 function definitionAt(moduleId: string, time: string): { pages: { page_id: string; page_key: string }[] } {
   const published = versions.filter(
     (version) => version.module_id === moduleId && (version.published_at ?? '~') <= time,
@@ -43,14 +43,14 @@ describe('the records', () => {
     expect(only([...demoRecords()], 'entry')).toHaveLength(400)
   })
 
-  it('begin with the type and name the project', () => {
+  it('begin with their type and have the project id', () => {
     for (const record of records) {
       expect(Object.keys(record)[0]).toBe('type')
       expect(record.project_id).toBe(DEMO.projectId)
     }
   })
 
-  it('are read by an import as they are', () => {
+  it('are parsed by an import unchanged', () => {
     for (const record of take(400)) {
       expect(parseLine(JSON.stringify(record), limitsAt(new Date('2026-07-01')))).toMatchObject({ ok: true, record })
     }
@@ -67,13 +67,13 @@ describe('the records', () => {
     expect(take(400).filter((record) => wanted.has(JSON.stringify(record)))).toEqual(small)
   })
 
-  it('come lazily, however many', () => {
+  it('are generated lazily', () => {
     const started = performance.now()
     expect(demoRecords({ entries: 10_000_000 }).take(10_000).toArray()).toHaveLength(10_000)
     expect(performance.now() - started).toBeLessThan(2000)
   })
 
-  it('come parents before children, with unique ids', () => {
+  it('have parents before children, and unique ids', () => {
     const known = new Set<string>()
     const need = (...id: unknown[]) => expect(known, `a parent of ${id}`).toContain(JSON.stringify(id))
     const add = (...id: unknown[]) => {
@@ -113,7 +113,7 @@ describe('the records', () => {
     }
   })
 
-  it('have UUIDv7 ids that hold their time and are unique', () => {
+  it('have unique UUIDv7 ids with their time', () => {
     const ids = [
       ...contacts.map((contact) => [contact.contact_id, contact.created_at] as const),
       ...entries.map((entry) => [entry.entry_id, entry.created_at] as const),
@@ -126,7 +126,7 @@ describe('the records', () => {
     }
   })
 
-  it('lie before July 2026, in milliseconds and UTC', () => {
+  it('have timestamps before July 2026, in UTC with milliseconds', () => {
     for (const record of records) {
       for (const [field, value] of Object.entries(record)) {
         if (!field.endsWith('_at') && field !== 'timestamp') continue
@@ -138,7 +138,7 @@ describe('the records', () => {
 })
 
 describe('modules', () => {
-  it('have numbered versions, of which one at least is published before the first entry', () => {
+  it('have numbered versions, at least one of them published before the first entry', () => {
     for (const { module_id, created_at } of modules) {
       const own = versions.filter((version) => version.module_id === module_id)
       expect(own.map((version) => version.version_number)).toEqual(own.map((_, index) => index + 1))
@@ -152,7 +152,7 @@ describe('modules', () => {
     }
   })
 
-  it('define pages with ids and keys of their own', () => {
+  it('define pages with unique ids and keys', () => {
     for (const version of versions) {
       const { title, pages } = JSON.parse(version.json_string)
       expect(title).toBeTypeOf('string')
@@ -167,13 +167,13 @@ describe('modules', () => {
 })
 
 describe('contacts', () => {
-  it('own identifiers that nobody else has', () => {
+  it('have unique identifiers', () => {
     const identifiers = contacts.flatMap((contact) => contact.identifiers)
     expectUnique(identifiers.map(({ key, value }) => `${key} ${value}`))
     expect(new Set(identifiers.map(({ key }) => key))).toEqual(new Set(['email', 'phone', 'crm_id']))
   })
 
-  it('have addresses and numbers that are kept free for examples', () => {
+  it('have addresses and numbers that are reserved for examples', () => {
     for (const { key, value } of contacts.flatMap((contact) => contact.identifiers)) {
       if (key === 'email') expect(value).toMatch(/^"[a-z]+\.[a-z]+\d*@example\.(com|net|org)"$/)
       if (key === 'phone') expect(value).toMatch(/^"\+1 \d{3} 555 01\d\d"$/)
@@ -192,7 +192,7 @@ describe('contacts', () => {
 })
 
 describe('entries', () => {
-  it('run from their creation to their last page view', () => {
+  it('last from their creation to their last page view', () => {
     for (const entry of entries) {
       expect(entry.created_at >= '2026-01-05').toBe(true)
       expect(entry.created_at >= (contactOf.get(entry.contact_id)?.created_at ?? '~')).toBe(true)
@@ -204,7 +204,7 @@ describe('entries', () => {
     }
   })
 
-  it('hold the name and the email of the contact once the page that asks for them is left', () => {
+  it('contain the name and email of the contact once the page with those questions is left', () => {
     for (const entry of entries) {
       const { name, email } = JSON.parse(entry.entry_data)
       const asking = viewsOf(entry.entry_id).findLastIndex((view) => /email|details/.test(view.page_key ?? ''))
@@ -219,7 +219,7 @@ describe('entries', () => {
 })
 
 describe('events', () => {
-  it('are about ten an entry', () => {
+  it('are about ten per entry', () => {
     expect(events.length / entries.length).toBeGreaterThan(9)
     expect(events.length / entries.length).toBeLessThan(11)
   })
@@ -266,7 +266,7 @@ describe('events', () => {
 describe('the ids of DEMO', () => {
   const smallest = take(1)
 
-  it('name a module, a published version and an entry of the smallest demo', () => {
+  it('refer to a module, a published version and an entry of the smallest demo', () => {
     const [entry] = only(smallest, 'entry')
     expect(entry).toMatchObject({
       entry_id: DEMO.entryId,
@@ -279,7 +279,7 @@ describe('the ids of DEMO', () => {
     expect((version?.published_at ?? '~') < '2026-03-01').toBe(true)
   })
 
-  it('name an entry with several page views and custom events', () => {
+  it('refer to an entry with several page views and custom events', () => {
     const own = only(smallest, 'event')
     expect(own.map((event) => event.page_key ?? event.custom_event_name)).toEqual([
       'intro',

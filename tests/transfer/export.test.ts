@@ -19,9 +19,9 @@ import {
   view,
 } from './fixture.ts'
 
-/** What is easily broken on the way: in JSON, in COPY, in sorting, in time. */
+/** Text that is easily corrupted by JSON or COPY, and ids that are easily sorted wrongly. */
 const AWKWARD = 'tab\t line\n return\r "quoted" \\ \\n \\. \\N \u0001\u007f\u2028 é 🦉 %s $1 {}'
-const EVIL_IDS = ['Z', 'a', 'A b', 'é', '🦉', 'z', '\\N', "o'clock", '"', '10', '9', '~', '\uffee']
+const AWKWARD_IDS = ['Z', 'a', 'A b', 'é', '🦉', 'z', '\\N', "o'clock", '"', '10', '9', '~', '\uffee']
 
 test('import, export, import elsewhere, export: the same bytes', async () => {
   await using first = await openDatabase()
@@ -31,13 +31,13 @@ test('import, export, import elsewhere, export: the same bytes', async () => {
   await load(first.pool, [
     ...BASE,
     project({ name: AWKWARD }),
-    ...EVIL_IDS.map((group_id) => group({ group_id, name: AWKWARD + group_id })),
-    ...EVIL_IDS.flatMap((module_id) => [
+    ...AWKWARD_IDS.map((group_id) => group({ group_id, name: AWKWARD + group_id })),
+    ...AWKWARD_IDS.flatMap((module_id) => [
       module({ module_id, group_id: module_id, title: AWKWARD, created_at: '0001-01-01T00:00:00.001Z' }),
       version(10, '2026-01-01T00:00:00.5Z', { module_id, json_string: json }),
       version(2, undefined, { module_id, saved_at: '9999-12-31T23:59:59.999Z' }),
     ]),
-    ...EVIL_IDS.map((id) => contact(id, [{ key: AWKWARD, value: JSON.stringify(id) }], { created_at: at(1) })),
+    ...AWKWARD_IDS.map((id) => contact(id, [{ key: AWKWARD, value: JSON.stringify(id) }], { created_at: at(1) })),
     contact('c1', [
       { key: 'b', value: '"x"' },
       { key: 'a', value: '"🦉"' },
@@ -47,8 +47,8 @@ test('import, export, import elsewhere, export: the same bytes', async () => {
       { key: 'a', value: ' 9.0 ' },
       { key: 'a', value: '"\\u0061"' },
     ]),
-    ...EVIL_IDS.map((entry_id) => entry({ entry_id, entry_data: json, created_at: '0001-01-01T00:00:00Z' })),
-    ...EVIL_IDS.flatMap((id) => [
+    ...AWKWARD_IDS.map((entry_id) => entry({ entry_id, entry_data: json, created_at: '0001-01-01T00:00:00Z' })),
+    ...AWKWARD_IDS.flatMap((id) => [
       view(`v-${id}`, 7, 3, { entry_id: id, page_id: AWKWARD, page_key: '' }),
       custom(id, 5, { entry_id: id, custom_event_name: id, custom_event_props: `{"a":${JSON.stringify(AWKWARD)}}` }),
       custom(`old-${id}`, 5, { entry_id: id, timestamp: '0001-01-01T00:00:00Z' }),
@@ -65,7 +65,7 @@ test('import, export, import elsewhere, export: the same bytes', async () => {
     expect({ added, updated }).toEqual({ added: 0, updated: 0 })
 })
 
-test('the types come parents first, their records bytewise, identifiers by canonical value', async () => {
+test('types are sorted parents first, records bytewise, identifiers by canonical value', async () => {
   await using database = await openDatabase()
   const { pool } = database
   const values = ['"b"', '"\\u0061"', 'true', '10', '9', '"🦉"', '"\uffee"']
@@ -73,7 +73,7 @@ test('the types come parents first, their records bytewise, identifiers by canon
     ...BASE,
     version(10, at(1)),
     version(9, at(1)),
-    ...EVIL_IDS.map((id) => contact(id)),
+    ...AWKWARD_IDS.map((id) => contact(id)),
     contact('c1', [{ key: 'b', value: '1' }, ...values.map((value) => ({ key: 'a', value }))]),
     entry({ entry_id: 'e0' }),
     custom('b', 5),
@@ -93,7 +93,7 @@ test('the types come parents first, their records bytewise, identifiers by canon
   ])
   const of = (type: string, field: string) => records.filter((r) => r.type === type).map((r) => r[field])
   expect(of('contact', 'contact_id')).toEqual(
-    [...EVIL_IDS, 'c1'].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))),
+    [...AWKWARD_IDS, 'c1'].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))),
   )
   expect(of('module_version', 'version_number')).toEqual([1, 9, 10])
   expect(of('event', 'event_id')).toEqual(['d', 'c', 'a', 'b'])
@@ -111,7 +111,7 @@ test('the types come parents first, their records bytewise, identifiers by canon
   ])
 })
 
-test('every line ends in LF and has its fields in one order, without those that do not apply', async () => {
+test('every line ends in LF and has its fields in a fixed order, without those that do not apply', async () => {
   await using database = await openDatabase()
   const { pool } = database
   await load(pool, [
@@ -137,7 +137,7 @@ test('every line ends in LF and has its fields in one order, without those that 
   )
 })
 
-test('only the project asked for, and a summary of it', async () => {
+test('only the requested project is exported, with a summary', async () => {
   await using database = await openDatabase()
   const { pool } = database
   const others = BASE.map((line) => ({ ...line, project_id: "o'ther \\" }))
@@ -158,10 +158,10 @@ test('only the project asked for, and a summary of it', async () => {
   expect(seen.at(-1)).toBe(written)
   expect(output.writableEnded).toBe(false)
   expect((await dumped(pool)).every(({ project_id }) => project_id === 'acme')).toBe(true)
-  await expect(dump(pool, 'nobody')).rejects.toThrow('there is no project "nobody"')
+  await expect(dump(pool, 'nobody')).rejects.toThrow('project "nobody" does not exist')
 })
 
-test('one snapshot, whatever is written meanwhile, however slow the reader', async () => {
+test('an export is one snapshot, whatever is written meanwhile, however slow the reader', async () => {
   await using database = await openDatabase()
   const { pool } = database
   await load(pool, BASE)
@@ -191,9 +191,9 @@ test('a failing output fails the export and leaves the pool usable', async () =>
   const output = new Writable({
     write(_chunk, _encoding, done) {
       room -= 1
-      done(room > 0 ? null : new Error('the reader has gone'))
+      done(room > 0 ? null : new Error('the reader is gone'))
     },
   })
-  await expect(exportProject(pool, 'acme', output)).rejects.toThrow('the reader has gone')
+  await expect(exportProject(pool, 'acme', output)).rejects.toThrow('the reader is gone')
   expect(await dumped(pool, 'event')).toHaveLength(5000)
 })

@@ -38,11 +38,12 @@ export async function dumped(pool: pg.Pool, type?: string, projectId = 'acme'): 
   return records.filter((record) => type === undefined || record.type === type)
 }
 
-/** A pool on a database of its own, for `await using`. */
+/** A new database and a pool on it, for `await using`. */
 export async function openDatabase(template?: string) {
   const database = await createTestDatabase(template)
   const pool = createPool(database.url)
   return {
+    url: database.url,
     pool,
     async [Symbol.asyncDispose]() {
       await pool.end()
@@ -87,7 +88,7 @@ export const entry = (more: object = {}) => ({
   updated_at: '2026-02-01T00:00:00.000Z',
   ...more,
 })
-/** A page view at so many seconds past midnight. */
+/** A page view at this many seconds after midnight. */
 export const view = (event_id: string, second: number, page_index: number, more: object = {}) => ({
   type: 'event',
   project_id: 'acme',

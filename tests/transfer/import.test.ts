@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => database[Symbol.asyncDispose]())
 
-/** Runs in a project of its own: the records' project_id is replaced. */
+/** Functions on a project of the test's own: the project_id of the records is replaced. */
 function inProject(project_id: string) {
   const own = (lines: object[]) => lines.map((line) => ({ ...line, project_id }))
   return {
@@ -45,7 +45,7 @@ const unexpected = () => {
 }
 
 describe('a first import', () => {
-  test('adds every record, with the defaults of what is left out', async () => {
+  test('adds every record, with defaults for what is left out', async () => {
     const { load, of } = inProject('first')
     const summary = await load(...BASE, view('v1', 1, 0), contact('c2', [{ key: 'email', value: '"a"' }]))
     const added = (count: number) => ({ read: count, added: count, updated: 0, unchanged: 0 })
@@ -69,7 +69,7 @@ describe('a first import', () => {
     expect(await of('entry')).toMatchObject([{ created_at: NOW.toISOString(), entry_data: '{}' }])
   })
 
-  test('takes its own clock where it is given none', async () => {
+  test('uses the current time unless it is given one', async () => {
     const before = new Date().toISOString()
     await importRecords(
       pool,
@@ -79,7 +79,7 @@ describe('a first import', () => {
     expect([before, stored?.created_at, new Date().toISOString()].sort()[1]).toBe(stored?.created_at)
   })
 
-  test('takes text cut anywhere, types in any order, and several projects', async () => {
+  test('accepts text in arbitrary chunks, types in any order, and several projects', async () => {
     const lines = [
       ...BASE.map((line) => ({ ...line, project_id: 'mixed-a' })),
       ...BASE.map((line) => ({ ...line, project_id: 'mixed-b' })),
@@ -94,7 +94,7 @@ describe('a first import', () => {
     expect(await dumped(pool, 'event', 'mixed-b')).toMatchObject([{ page_index: 0 }])
   })
 
-  test('of nothing does nothing', async () => {
+  test('of an empty file does nothing', async () => {
     expect(await load(pool, [])).toMatchObject({ lines: 0, duplicate_lines: 0 })
   })
 
@@ -105,8 +105,8 @@ describe('a first import', () => {
     expect(new Set(seen)).toEqual(
       new Set([
         'reading',
-        'gathering',
-        'waiting for the projects',
+        'deduplicating',
+        'locking projects',
         'checking',
         'projects',
         'groups',
@@ -120,7 +120,7 @@ describe('a first import', () => {
 })
 
 describe('importing again', () => {
-  test('changes nothing, also events without id, and counts identical lines once', async () => {
+  test('changes nothing, including events without id, and counts identical lines once', async () => {
     const { load, dump } = inProject('again')
     const lines = [...BASE, custom(undefined, 5), view('v1', 1, 0), custom(undefined, 5)]
     expect(await load(...lines)).toMatchObject({
@@ -135,7 +135,7 @@ describe('importing again', () => {
     expect(await dump()).toBe(first)
   })
 
-  test('keeps what is left out and takes what is given', async () => {
+  test('keeps what is left out and updates what is given', async () => {
     const { load, of } = inProject('optional')
     await load(project({ name: 'Acme' }), group({ name: 'Growth' }), ...BASE.slice(2, 5))
     await load(entry({ created_at: at(1), entry_data: '{"a":1}' }))
@@ -151,7 +151,7 @@ describe('importing again', () => {
     expect(await of('entry')).toMatchObject([{ created_at: at(1), updated_at: at(9), entry_data: '{"a":1}' }])
   })
 
-  test('within a file, takes the last value given of each field', async () => {
+  test('uses the last value given of each field in a file', async () => {
     const { load, of } = inProject('twice')
     const summary = await load(...BASE, entry({ entry_data: '1', updated_at: at(5) }), entry({ updated_at: at(3) }))
     expect(summary).toMatchObject({ duplicate_lines: 2, records: { entry: { read: 3, added: 1, updated: 0 } } })
@@ -192,7 +192,7 @@ describe('importing again', () => {
     ])
   })
 
-  test('of two imports of one file at once loads it once', async () => {
+  test('of one file twice at the same time loads it once', async () => {
     const { load, dump } = inProject('at-once')
     const lines = [...BASE, ...Array.from({ length: 300 }, (_, i) => view(`v${i}`, i, i % 7))]
     const both = await Promise.all([load(...lines), load(...lines)])
@@ -265,7 +265,7 @@ describe('an event', () => {
     ])
   })
 
-  test('gets the furthest page of the views so far, on any line of the file or stored', async () => {
+  test('gets the furthest page of the views so far, whether stored or on any line of the file', async () => {
     const { load } = inProject('furthest')
     await load(...BASE, view('a', 10, 2, { total_pages: 7 }))
     await load(
@@ -295,7 +295,7 @@ describe('an event', () => {
     expect(pages('z-given')).toEqual([null, null, null, 3])
   })
 
-  test('is stored as given where nothing is left out, and counts for those that leave something out', async () => {
+  test('is stored as given if nothing is left out, and counts for those that leave something out', async () => {
     const { load } = inProject('complete')
     const complete = {
       module_version_number: 1,
@@ -322,7 +322,7 @@ describe('an event', () => {
     })
   })
 
-  test('takes the views of its own entry only, and of the same time all, the first by id', async () => {
+  test('uses only views of its own entry, and all views of the same time, the first by id', async () => {
     const { load } = inProject('own-entry')
     await load(
       ...BASE,
@@ -335,7 +335,7 @@ describe('an event', () => {
     expect((await of('own-entry')).get('a')).toMatchObject({ max_page_id: 'first', total_pages: 5 })
   })
 
-  test('stays as stored when views come later, and leaves the entry as it was', async () => {
+  test('is unchanged when views are imported later, and leaves the entry unchanged', async () => {
     const { load, of: recordsOf } = inProject('fixed')
     const lines = [...BASE, custom('x', 10)]
     await load(...lines)
@@ -345,7 +345,7 @@ describe('an event', () => {
     expect(await recordsOf('entry')).toMatchObject([{ updated_at: '2026-02-01T00:00:00.000Z' }])
   })
 
-  test('is merged in chunks to the same end', { timeout: 120_000 }, async () => {
+  test('gives the same result when merged in several chunks', { timeout: 120_000 }, async () => {
     const { load, of: recordsOf } = inProject('chunks')
     const entries = Array.from({ length: 40 }, (_, i) => entry({ entry_id: `e${i}` }))
     const views = entries.flatMap(({ entry_id }) =>
@@ -369,31 +369,30 @@ describe('a bad line', () => {
     expect(await fail(project(), ...many, contact('bad', [{ key: 'n', value: 'x' }]), ...many)).toBe(
       'line 5002: /identifiers/0/value: must be JSON text; as a JSON string this value is "x"',
     )
-    await expect(dump()).rejects.toThrow('there is no project "nothing"')
+    await expect(dump()).rejects.toThrow('project "nothing" does not exist')
   })
 
-  test('is told by number, field and reason', async () => {
+  test('is reported by number, field and message', async () => {
     await expect(load(pool, [project(), '{}'])).rejects.toMatchObject({
       name: 'ImportError',
-      line: 2,
-      field: '/type',
+      issue: { line: 2, field: '/type' },
       message: expect.stringMatching(/^line 2: \/type: must be one of /),
     })
   })
 
-  test('is not looked for behind an input that fails', async () => {
+  test('is not reported when the input fails', async () => {
     const failing = Readable.from(
       (async function* () {
         yield toLines([project({ project_id: 'cut-off' })])
-        throw new Error('the disk is gone')
+        throw new Error('the disk failed')
       })(),
     )
-    await expect(importRecords(pool, failing)).rejects.toThrow('the disk is gone')
-    await expect(dump(pool, 'cut-off')).rejects.toThrow('there is no project')
+    await expect(importRecords(pool, failing)).rejects.toThrow('the disk failed')
+    await expect(dump(pool, 'cut-off')).rejects.toThrow('project "cut-off" does not exist')
   })
 })
 
-test('a connection that dies fails the import, and the next one gets another', async () => {
+test('a broken connection fails the import, and the next import gets a new one', async () => {
   const lines = BASE.map((line) => ({ ...line, project_id: 'dying' }))
   const input = Readable.from(
     (async function* () {
@@ -411,14 +410,14 @@ describe('a conflict', () => {
   const email = (value: string) => ({ key: 'email', value: JSON.stringify(value) })
   const claim = (value: string) => ({ key: 'contact_id', value: JSON.stringify(value) })
   const PUBLISHED = '2026-01-02T00:00:00.000Z'
-  const missing = (what: string) => `no such ${what} is stored or on an earlier line`
+  const missing = (parent: string) => `no ${parent} with this id is stored or on an earlier line`
 
-  test.for<[string, stored: object[], lines: object[], line: number, field: string, reason: string]>([
+  test.for<[string, stored: object[], lines: object[], line: number, field: string, message: string]>([
     ['group without project', [], [group()], 1, '/project_id', missing('project')],
     ['project after its group', [], [group(), project()], 1, '/project_id', missing('project')],
     ['module without group', [], [project(), module()], 2, '/group_id', missing('group')],
     [
-      'module into a group that is not there',
+      'module in a group that does not exist',
       BASE,
       [module(), module({ group_id: 'g2' })],
       2,
@@ -445,7 +444,7 @@ describe('a conflict', () => {
       missing('entry'),
     ],
     [
-      'version that is not there',
+      'version that does not exist',
       BASE,
       [view('v', 1, 1, { module_version_number: 2 })],
       1,
@@ -569,7 +568,7 @@ describe('a conflict', () => {
       'is the id of another contact',
     ],
     [
-      'id that a stored contact claims',
+      'id that is an identifier of a stored contact',
       [project(), contact('c1', [claim('c2')])],
       [contact('c3'), contact('c2')],
       2,
@@ -577,7 +576,7 @@ describe('a conflict', () => {
       'of another contact',
     ],
     [
-      'id that a contact of the file claims',
+      'id that is an identifier of a contact in the file',
       BASE,
       [contact('c2', [claim('c3')]), contact('c3')],
       2,
@@ -625,24 +624,24 @@ describe('a conflict', () => {
       'differs from an earlier line',
     ],
     [
-      'the first of several',
+      'reported for the first of several lines',
       BASE,
       [contact('c2'), view('v', 1, 1, { entry_id: 'x' }), version(1, at(1)), group({ project_id: 'x' })],
       2,
       '/entry_id',
       missing('entry'),
     ],
-  ])('is %s', async ([name, stored, lines, line, field, reason]) => {
+  ])('is %s', async ([name, stored, lines, line, field, issue]) => {
     const { load, fail, dump } = inProject(`conflict: ${name}`)
     if (stored.length > 0) await load(...stored)
     const before = await dump().catch(() => 'no project')
     const message = await fail(...lines)
     expect(message.startsWith(`line ${line}: ${field}: `), message).toBe(true)
-    expect(message).toContain(reason)
+    expect(message).toContain(issue)
     expect(await dump().catch(() => 'no project')).toBe(before)
   })
 
-  test('is none where a contact says its own id, or one that is nobody’s', async () => {
+  test('is none if a contact has its own id as identifier, or an id that no contact has', async () => {
     const { load } = inProject('claims')
     await load(
       project(),
@@ -652,7 +651,7 @@ describe('a conflict', () => {
     await load(contact('c1', [claim('nobody')]))
   })
 
-  test('is none where an event is given as it was stored, in whole or in part', async () => {
+  test('is none if an event is repeated as stored, completely or partly', async () => {
     const { load, of } = inProject('same-event')
     await load(...BASE, view('v', 1, 1, { total_pages: 3 }), custom('x', 2))
     const events = await of('event')

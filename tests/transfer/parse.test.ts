@@ -36,8 +36,8 @@ const CUSTOM = { ...EVENT, event_type: 'custom_event:triggered', custom_event_na
 const without = (record: object, field: string) =>
   Object.fromEntries(Object.entries(record).filter(([name]) => name !== field))
 
-describe('parseLine gives the record', () => {
-  test('as it was given, with its timestamps in UTC and cut to milliseconds', () => {
+describe('parseLine returns the record', () => {
+  test('as given, with its timestamps in UTC and truncated to milliseconds', () => {
     expect(parse({ ...VERSION, saved_at: '2026-01-01T01:00:00.1239+01:00' })).toEqual({
       ok: true,
       record: { ...VERSION, saved_at: '2026-01-01T00:00:00.123Z' },
@@ -55,7 +55,7 @@ describe('parseLine gives the record', () => {
     expect(parse(CUSTOM)).toMatchObject({ record: { custom_event_props: '{}' } })
   })
 
-  test('with nulls of an event kept apart from fields left out', () => {
+  test('with null fields of an event distinguished from fields left out', () => {
     const unknown = { max_page_id: null, max_page_key: null, max_page_index: null, total_pages: null }
     expect(parse({ ...CUSTOM, ...unknown })).toMatchObject({ record: unknown })
     expect(parse(CUSTOM)).not.toHaveProperty('record.total_pages')
@@ -72,7 +72,7 @@ describe('parseLine gives the record', () => {
     expect(idOf({ ...view, page_index: 1 })).not.toBe(idOf(view))
   })
 
-  test('with any optional field on an event of a type not known here', () => {
+  test('with any optional field on an event of an unknown type', () => {
     const open = { ...EVENT, event_type: 'survey.answered' }
     expect(parse(open)).toEqual({ ok: true, record: { ...open, timestamp: '2026-02-01T00:00:00.000Z' } })
     expect(parse({ ...open, page_index: 3, custom_event_name: 'x', custom_event_props: '{"a":1}' })).toMatchObject({
@@ -97,27 +97,27 @@ describe('parseLine gives the record', () => {
   })
 })
 
-describe('parseLine refuses', () => {
+describe('parseLine rejects', () => {
   test.for([
     ['an empty line', '', '', 'empty lines'],
     ['a blank line', ' \r', '', 'empty lines'],
-    ['what is no JSON', '{"type":', '', 'must be one JSON object'],
+    ['invalid JSON', '{"type":', '', 'must be one JSON object'],
     ['a byte order mark', `\ufeff${JSON.stringify(PROJECT)}`, '', 'byte order mark'],
     ['two records on a line', `${JSON.stringify(PROJECT)}{}`, '', 'must be one JSON object'],
     ['an array', '[]', '', 'must be one JSON object'],
     ['null', 'null', '', 'must be one JSON object'],
     ['a record without type', without(PROJECT, 'type'), '/type', 'must be one of project, group'],
-    ['a type not known', { ...PROJECT, type: 'user' }, '/type', 'must be one of project, group'],
-    ['a type that every object has', { ...PROJECT, type: 'constructor' }, '/type', 'must be one of'],
-    ['a type that is no string', { ...PROJECT, type: 1 }, '/type', 'must be one of'],
-    ['a field not known', { ...PROJECT, title: 'x' }, '/title', 'the fields are type, project_id, name'],
+    ['an unknown type', { ...PROJECT, type: 'user' }, '/type', 'must be one of project, group'],
+    ['a property of every object as type', { ...PROJECT, type: 'constructor' }, '/type', 'must be one of'],
+    ['a type that is not a string', { ...PROJECT, type: 1 }, '/type', 'must be one of'],
+    ['an unknown field', { ...PROJECT, title: 'x' }, '/title', 'the fields are type, project_id, name'],
     [
-      'a strange field',
+      'an unknown field that needs escaping',
       '{"type":"project","project_id":"a","a/~\\u0000\\ud800":1}',
       '/a~1~0\\u0000\\ud800',
-      'not a field',
+      'not a known field',
     ],
-    ['__proto__', '{"type":"project","project_id":"a","__proto__":{}}', '/__proto__', 'not a field'],
+    ['__proto__', '{"type":"project","project_id":"a","__proto__":{}}', '/__proto__', 'not a known field'],
     ['a missing field', { type: 'project' }, '/project_id', 'is required'],
     ['null for a name', { ...PROJECT, name: null }, '/name', 'must be a string'],
     ['a number for a name', { ...PROJECT, name: 7 }, '/name', 'must be a string'],
@@ -131,17 +131,17 @@ describe('parseLine refuses', () => {
     ['a version in a string', { ...VERSION, version_number: '1' }, '/version_number', 'must be an integer'],
     ['half a version', { ...VERSION, version_number: 1.5 }, '/version_number', 'must be an integer'],
     ['a version beyond 32 bits', { ...VERSION, version_number: 2_147_483_648 }, '/version_number', 'to 2147483647'],
-    ['a definition that is no JSON', { ...VERSION, json_string: '{' }, '/json_string', 'must be JSON text'],
+    ['a definition that is not JSON', { ...VERSION, json_string: '{' }, '/json_string', 'must be JSON text'],
     ['a definition given as JSON', { ...VERSION, json_string: {} }, '/json_string', 'must be a string'],
     ['a day without time', { ...VERSION, saved_at: '2026-01-01' }, '/saved_at', 'for example 2026-01-01T00:00:00Z'],
     ['30 February', { ...VERSION, saved_at: '2026-02-30T00:00:00Z' }, '/saved_at', '2026-02-28'],
     ['a future publication', { ...VERSION, published_at: '2026-03-01T09:30:00.001Z' }, '/published_at', 'future'],
     ['an event too far ahead', { ...VIEW, timestamp: '2026-03-02T09:30:00.001Z' }, '/timestamp', '24 hours'],
-    ['identifiers that are no array', { ...CONTACT, identifiers: {} }, '/identifiers', 'must be an array'],
-    ['an identifier that is no object', { ...CONTACT, identifiers: ['a'] }, '/identifiers/0', 'must be an object'],
+    ['identifiers that are not an array', { ...CONTACT, identifiers: {} }, '/identifiers', 'must be an array'],
+    ['an identifier that is not an object', { ...CONTACT, identifiers: ['a'] }, '/identifiers/0', 'must be an object'],
     ['an identifier without key', { ...CONTACT, identifiers: [{ value: '1' }] }, '/identifiers/0/key', 'a string'],
     [
-      'a longer identifier',
+      'an identifier with an unknown field',
       { ...CONTACT, identifiers: [{ key: 'a', value: '1', x: 1 }] },
       '/identifiers/0/x',
       'key, value',
@@ -160,7 +160,7 @@ describe('parseLine refuses', () => {
     ['a control character in an event name', { ...CUSTOM, custom_event_name: 'a\tb' }, '/custom_event_name', 'control'],
     ['properties in an array', { ...CUSTOM, custom_event_props: '[]' }, '/custom_event_props', 'a JSON object'],
     [
-      'properties that are no JSON',
+      'properties that are not JSON',
       { ...CUSTOM, custom_event_props: '{a:1}' },
       '/custom_event_props',
       'text of a JSON object',
@@ -185,8 +185,8 @@ describe('parseLine refuses', () => {
       'all three',
     ],
     ['a negative page', { ...VIEW, page_index: -1 }, '/page_index', 'from 0'],
-  ] as const)('%s', ([, line, field, reason]) => {
-    expect(parse(line)).toEqual({ ok: false, field, reason: expect.stringContaining(reason) })
+  ] as const)('%s', ([, line, field, message]) => {
+    expect(parse(line)).toEqual({ ok: false, issue: { field, message: expect.stringContaining(message) } })
   })
 })
 
@@ -197,23 +197,23 @@ describe('LineSplitter', () => {
     return [...lines, ...splitter.end()]
   }
 
-  test('joins what chunks cut, inside characters too', () => {
+  test('joins lines that chunks split, even inside characters', () => {
     const bytes = Buffer.from('añb\n🦉\nc')
     for (let at = 0; at <= bytes.length; at++) {
       expect(split(bytes.subarray(0, at), bytes.subarray(at))).toEqual(['añb', '🦉', 'c'])
     }
   })
 
-  test('gives empty lines, but none after the last line break', () => {
+  test('returns empty lines, but none after the last line break', () => {
     expect(split('\na\n\n')).toEqual(['', 'a', ''])
     expect(split('')).toEqual([])
   })
 
-  test('names the line that is no UTF-8', () => {
+  test('reports the line that is not UTF-8', () => {
     expect(() => split(Buffer.from('a\n\xff\n', 'latin1'))).toThrow('line 2: must be UTF-8')
   })
 
-  test('takes lines of 16 MiB and names a longer one before it has ended', () => {
+  test('accepts lines of 16 MiB and reports a longer one before its end', () => {
     const longest = Buffer.alloc(MAX_LINE_bytes, 'x')
     expect(split(longest, '\n')[0]).toHaveLength(MAX_LINE_bytes)
     expect(() => split('a\n', longest, 'x')).toThrow('line 2: must be at most 16777216 bytes long')
