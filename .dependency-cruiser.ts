@@ -46,7 +46,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'src/config.ts',
       'src/domain',
     ],
-    packages: ['fastify', '@fastify/cors', 'type pg'],
+    packages: ['fastify', 'type pg'],
   },
   'src/handlers/index.ts': {
     imports: ['src/handlers', 'type src/http/operations.ts'],

@@ -1,10 +1,10 @@
-// Holds what you have recorded against openapi.yaml: node check-recordings.mjs FILE…
-// Reads HAR files and the cassettes of VCR (Ruby) and vcrpy (Python). What it says: docs/contract-testing.md of Flowtrail.
+// Validates recorded exchanges against openapi.yaml: node check-recordings.mjs FILE…
+// Reads HAR files and the cassettes of VCR (Ruby) and vcrpy (Python); see docs/contract-testing.md of Flowtrail.
 import { readFile } from 'node:fs/promises'
 import { createInstance, getHttpOperationsFromSpec } from '@stoplight/prism-http'
 import { parse } from 'yaml'
 
-// Prism's proxy, with the recorded answer in place of a service. Most recordings leave the key out, so that is not asked for.
+// Prism's proxy, with the recorded response in place of a service. Most recordings lack the key, so it is not required.
 const operations = await getHttpOperationsFromSpec('openapi.yaml')
 const ignore = () => {}
 const logger = { info: ignore, warn: ignore, error: ignore, debug: ignore, success: ignore, child: () => logger }
@@ -27,21 +27,21 @@ function headersOf({ headers = {} }) {
 
 function bodyOf({ postData, content, body }) {
   const { text, string, encoding } = postData ?? content ?? (typeof body === 'string' ? { text: body } : (body ?? {}))
-  const written = Buffer.from(text ?? string ?? '', encoding === 'base64' ? 'base64' : 'utf8').toString()
+  const decoded = Buffer.from(text ?? string ?? '', encoding === 'base64' ? 'base64' : 'utf8').toString()
   try {
-    return JSON.parse(written)
+    return JSON.parse(decoded)
   } catch {
-    return written === '' ? undefined : written
+    return decoded === '' ? undefined : decoded
   }
 }
 
-async function faultsIn(request, response) {
+async function errorsIn(request, response) {
   const { pathname, searchParams } = new URL(request.url ?? request.uri)
   const status = response.status.code ?? response.status
   const outcome = await prism.request(
     {
       method: request.method.toLowerCase(),
-      // A service may have its API under a path of its own.
+      // The service may have a base path.
       url: { path: pathname.slice(pathname.indexOf('/projects/')), query: Object.fromEntries(searchParams) },
       headers: headersOf(request),
       body: bodyOf(request),
@@ -54,18 +54,18 @@ async function faultsIn(request, response) {
   return [...(status < 400 ? input : []), ...output].map(({ message }) => message)
 }
 
-let seen = 0
+let count = 0
 for (const file of process.argv.slice(2)) {
   const { log, http_interactions, interactions } = parse(await readFile(file, 'utf8')) // JSON is YAML
   for (const { request, response } of log?.entries ?? http_interactions ?? interactions ?? []) {
     const address = request.url ?? request.uri
     if (!address.includes('/projects/')) continue
-    seen += 1
-    for (const fault of await faultsIn(request, response)) {
-      console.error(`${file}: ${request.method} ${address}: ${fault}`)
+    count += 1
+    for (const error of await errorsIn(request, response)) {
+      console.error(`${file}: ${request.method} ${address}: ${error}`)
       process.exitCode = 1
     }
   }
 }
-console.log(`${seen} recorded exchanges`)
-if (seen === 0) process.exitCode = 1
+console.log(`${count} recorded exchanges`)
+if (count === 0) process.exitCode = 1

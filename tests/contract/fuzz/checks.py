@@ -1,4 +1,4 @@
-"""What schemathesis does not check by itself; like its own checks, each is asked about every answer."""
+"""Checks that schemathesis does not have; like its own, each runs on every response."""
 
 import os
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
@@ -10,11 +10,11 @@ from schemathesis.core.transforms import UNRESOLVABLE
 
 BASE_URL = os.environ['FLOWTRAIL_URL']
 
-# As many examples as are enough to follow every link.
+# With this many examples every link is followed.
 FULL_RUN_examples = 200
 
-# What every HTTP answer may have and the document rightly says nothing of.
-PLUMBING = {
+# Headers that any HTTP response may have and the document need not mention.
+GENERAL_HEADERS = {
     'connection',
     'content-length',
     'content-type',
@@ -24,24 +24,24 @@ PLUMBING = {
     'x-content-type-options',
 }
 
-# Fields of the answers that name what a parameter of the path names.
+# Response fields that must equal a parameter of the path.
 FIELDS = {'project_id': 'projectId', 'module_id': 'moduleId', 'version_number': 'versionNumber', 'entry_id': 'entryId'}
 
 
 def definition(case):
-    """The operation as the document has it."""
+    """The operation, as written in the document."""
     return case.operation.definition.raw
 
 
 def rows(response):
-    """The records of a list, or the one that is answered. Whatever else there is, response_schema_conformance finds."""
+    """The records of a list, or the only record. response_schema_conformance reports anything else."""
     body = response.json()
     return [row for row in (body if isinstance(body, list) else [body]) if isinstance(row, dict)]
 
 
 @schemathesis.check
 def recorded_event_is_listed(context, response, case):
-    """200 means that the next read of the entry's events shows the event."""
+    """After a 200 the next read of the entry's events shows the event."""
     if definition(case)['operationId'] != 'recordCustomEvent' or response.status_code != 200:
         return
     event = response.json()
@@ -61,8 +61,8 @@ def walk(url, key):
 
 
 @schemathesis.check
-def answer_is_about_the_path(context, response, case):
-    """No row is of another project, module or entry than the path names."""
+def rows_match_the_path(context, response, case):
+    """Every row belongs to the project, module and entry in the path."""
     if response.status_code != 200:
         return
     for row in rows(response):
@@ -73,32 +73,32 @@ def answer_is_about_the_path(context, response, case):
 
 
 @schemathesis.check
-def only_what_is_documented_is_taken(context, response, case):
-    """A query parameter or media type that the operation does not have is refused: schemathesis lets it be ignored."""
+def undocumented_input_is_rejected(context, response, case):
+    """Unknown query parameters and media types are rejected; schemathesis accepts that they are ignored."""
     request = response.request
     sent = {name for name, _ in parse_qsl(urlsplit(request.url).query, keep_blank_values=True)}
     unknown = sent - {parameter.name for parameter in case.operation.query}
     media_type = request.headers.get('Content-Type', '').partition(';')[0]
     if media_type and 'requestBody' in definition(case):
         unknown |= {media_type} - set(definition(case)['requestBody']['content'])
-    assert not unknown or response.status_code >= 400, f'taken: {", ".join(sorted(unknown))}'
+    assert not unknown or response.status_code >= 400, f'accepted: {", ".join(sorted(unknown))}'
 
 
 @schemathesis.check
 def headers_are_documented(context, response, case):
-    """schemathesis checks the documented headers; this finds the others."""
+    """There are no undocumented headers; schemathesis checks only the documented ones."""
     documented = definition(case)['responses'].get(str(response.status_code))
     if documented is None:
         return
     headers = case.operation.responses.find_by_status_code(response.status_code).headers
     known = {name.lower() for name, _ in headers.items()}
-    unknown = {name.lower() for name in response.headers} - known - PLUMBING
+    unknown = {name.lower() for name in response.headers} - known - GENERAL_HEADERS
     assert not unknown, f'not documented: {", ".join(sorted(unknown))}'
 
 
 @schemathesis.check
-class keys_open_their_own:
-    """What a key may do is refused to a key of another project with 401, to one without the scope with 403."""
+class keys_are_restricted:
+    """A call that succeeds gets 401 with a key of another project, and 403 with a key that lacks the scope."""
 
     def __init__(self):
         self.passed = set()
@@ -111,14 +111,14 @@ class keys_open_their_own:
         for owner, expected in (('OTHER', 401), (other_scope, 403)):
             request = response.request
             headers = {**request.headers, 'X-Api-Key': os.environ[f'FLOWTRAIL_{owner}_KEY']}
-            answer = requests.request(request.method, request.url, headers=headers, data=request.body, timeout=10)
-            assert answer.status_code == expected, f'{answer.status_code} with FLOWTRAIL_{owner}_KEY, not {expected}'
+            denied = requests.request(request.method, request.url, headers=headers, data=request.body, timeout=10)
+            assert denied.status_code == expected, f'{denied.status_code} with FLOWTRAIL_{owner}_KEY, not {expected}'
         self.passed.add(operation['operationId'])
 
 
 @schemathesis.check
-class links_lead_on:
-    """A link that is followed as declared leads to something, and a full run follows every link."""
+class links_work:
+    """A link that is followed as declared succeeds, and a full run follows every link."""
 
     def __init__(self):
         self.schema = None
@@ -136,8 +136,8 @@ class links_lead_on:
             assert rows(response), 'the next page is empty'
         if ' repetition ' in name:
             first = recorder.find_response(case_id=step.parent_id)
-            assert response.content == first.content, 'the repetition has another answer'
-            assert response.headers.get('idempotent-replayed') == ['true'], 'the repetition does not say that it is one'
+            assert response.content == first.content, 'the repetition has another body'
+            assert response.headers.get('idempotent-replayed') == ['true'], 'the repetition lacks Idempotent-Replayed'
         self.followed.setdefault(name, set()).add(case.id)
 
     def after_run(self, context):
@@ -147,7 +147,7 @@ class links_lead_on:
             for method, operation in item.items()
             for status, response in operation['responses'].items()
             for link, definition in response.get('links', {}).items()
-            if 'x-schemathesis' not in definition  # its own guesses
+            if 'x-schemathesis' not in definition  # inferred, not declared
         ]
         missing = [link for link in declared if not any(name.startswith(link) for name in self.followed)]
         times = sum(len(cases) for cases in self.followed.values())
@@ -157,12 +157,12 @@ class links_lead_on:
 
 
 def is_followed(transition, case):
-    """Whether a valid call has what its link is about, where schemathesis at times tries something else."""
+    """Whether a valid call uses the values of its link, which schemathesis sometimes replaces."""
     if transition.is_inferred or case.meta.generation.mode.is_negative:
         return False
     for container, parameters in transition.parameters.items():
         for name, parameter in parameters.items():
-            # Without a cursor there is no next page, without a key no repetition. The rest is up to the caller.
+            # A next page needs the cursor, a repetition the key. Other parameters may vary.
             if container == 'path_parameters' or name in ('cursor', 'Idempotency-Key'):
                 value = parameter.value.ok() if isinstance(parameter.value, Ok) else UNRESOLVABLE
                 sent = getattr(case, container).get(name)

@@ -1,7 +1,7 @@
-"""Tells schemathesis what OpenAPI 3.0.3 cannot state, which it would else break in calls that it takes for valid.
+"""Teaches schemathesis the rules that OpenAPI 3.0.3 cannot state, so that the calls it generates as valid are valid.
 
-What one value must be is said by a format, and so is known where calls are made up: a wrong call is wrong in one place.
-What values must be to each other is seen to just before a call; whatever the schema itself refuses is left as it is.
+A rule for one value is a format, which applies when calls are generated, so that an invalid call is invalid in one place.
+A rule between values is applied just before a call; values that the schema itself rejects are left unchanged.
 """
 
 import json
@@ -12,7 +12,7 @@ from datetime import datetime
 import schemathesis
 from hypothesis import strategies as st
 
-import checks  # noqa: F401  registers them
+import checks  # noqa: F401  registers the checks
 
 PROJECT = 'demo'
 
@@ -27,7 +27,7 @@ def objects_of(values):
 
 
 def json_texts(values, padded, lengths):
-    """Values as JSON text, and texts with the lengths at the limits, at which no value would arrive by itself."""
+    """Values as JSON text, and texts of the lengths around the limits, which random values would not reach."""
     written = st.builds(lambda value, ascii: json.dumps(value, ensure_ascii=ascii), values, st.booleans())
     at_limits = st.sampled_from(lengths).map(lambda length: padded.replace('…', 'x' * (length - len(padded) + 1)))
     return written | at_limits
@@ -39,8 +39,8 @@ IDENTIFIER_VALUES = st.integers(0, 9).map(str) | json_texts(SCALARS, '"…"', [3
 # A custom event's properties are the text of a JSON object, whose size is limited in bytes.
 EVENT_PROPS = json_texts(objects_of(VALUES), '{"p":"…"}', [32767, 32768, 32769])
 OFFSETS = st.builds('{}{:02}:{:02}'.format, st.sampled_from('+-'), st.integers(0, 23), st.integers(0, 59))
-# An instant is one of the years 1 to 9999 in UTC, and an event's is at most 24 hours ahead.
-INSTANTS = st.builds(
+# Timestamps are in the years 1 to 9999 in UTC, and those of events at most 24 hours ahead.
+TIMESTAMPS = st.builds(
     '{}{}{}'.format,
     st.datetimes(datetime(1, 1, 2), datetime(2026, 1, 1)).map(lambda at: at.isoformat('T', 'seconds')),
     st.just('') | st.text('0123456789', min_size=1, max_size=9).map('.{}'.format),
@@ -48,20 +48,20 @@ INSTANTS = st.builds(
 )
 schemathesis.openapi.format('identifier-value', IDENTIFIER_VALUES)
 schemathesis.openapi.format('event-props', EVENT_PROPS)
-schemathesis.openapi.format('date-time', INSTANTS)
+schemathesis.openapi.format('date-time', TIMESTAMPS)
 
 
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
-    """A project is valid when the key is its own; values and properties are JSON inside strings."""
+    """Only the project of the key is valid; values and properties are JSON inside strings."""
     components = raw_schema['components']
     components['parameters']['ProjectId']['schema'] = {'type': 'string', 'enum': [PROJECT]}
     components['schemas']['ContactIdentifier']['properties']['value']['format'] = 'identifier-value'
     components['schemas']['CustomEventInput']['properties']['custom_event_props']['format'] = 'event-props'
 
 
-def distinct_keys(case):
-    """No key may occur twice in one event."""
+def make_keys_unique(case):
+    """Makes the identifier keys of an event unique."""
     identifiers = case.body.get('identifiers') if isinstance(case.body, dict) else None
     if not isinstance(identifiers, list):
         return
@@ -75,9 +75,9 @@ def distinct_keys(case):
         seen.add(key)
 
 
-def window_in_order(case):
-    """`updated_after` comes before `updated_before`, by a millisecond or more."""
-    after, before = (instant(case.query.get(name)) for name in ('updated_after', 'updated_before'))
+def order_window(case):
+    """Puts `updated_after` before `updated_before`, by a millisecond or more."""
+    after, before = (timestamp(case.query.get(name)) for name in ('updated_after', 'updated_before'))
     if after is None or before is None or after < before:
         return
     later = case.query.pop('updated_after')
@@ -85,8 +85,8 @@ def window_in_order(case):
         case.query.update(updated_after=case.query['updated_before'], updated_before=later)
 
 
-def instant(text):
-    """What the text says, to the millisecond, or None when it is no instant."""
+def timestamp(text):
+    """The timestamp to the millisecond, or None when the text is none."""
     try:
         at = datetime.fromisoformat(text.upper())
     except (AttributeError, ValueError):
@@ -94,7 +94,7 @@ def instant(text):
     return at.replace(microsecond=at.microsecond // 1000 * 1000) if at.tzinfo else None
 
 
-# The requests whose next pages the cursors begin.
+# By cursor, the path parameters and filters of the request that returned it.
 PAGES = {}
 
 
@@ -105,8 +105,8 @@ def after_call(context, case, response):
         PAGES[cursor] = (dict(case.path_parameters), filters)
 
 
-def known_cursor(case):
-    """A cursor is one that the service gave, and goes with the path, direction and filters it was given for."""
+def use_known_cursor(case):
+    """Uses a cursor only if the service returned it, and with the path, direction and filters of that request."""
     cursor = case.query.get('cursor')
     if not isinstance(cursor, str) or not re.fullmatch('[A-Za-z0-9_-]{1,2048}', cursor):
         return
@@ -118,12 +118,12 @@ def known_cursor(case):
     case.query = {**filters, **{name: case.query[name] for name in ('limit', 'cursor') if name in case.query}}
 
 
-# The events that were sent with a key.
+# By idempotency key, the event that was sent with it.
 SENT = {}
 
 
-def own_idempotency_key(case):
-    """A key is for one event: a link repeats that event, any other call gets a key of its own."""
+def use_own_idempotency_key(case):
+    """Uses a key for one event: a link repeats that event, any other call gets a new key."""
     key = case.headers.get('Idempotency-Key')
     if not isinstance(key, str) or not re.fullmatch(r'[\x21-\x7E]{1,255}', key):
         return
@@ -136,5 +136,5 @@ def own_idempotency_key(case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    for rule in (distinct_keys, window_in_order, known_cursor, own_idempotency_key):
+    for rule in (make_keys_unique, order_window, use_known_cursor, use_own_idempotency_key):
         rule(case)

@@ -16,7 +16,7 @@ import { documentedCases } from './fault-injection.ts'
 import { DOCUMENT, type Prism, startPrism } from './prism.ts'
 import type { Exchange } from './recorder.ts'
 
-// What docs/contract-testing.md promises a client team, tried as it would, in a folder of its own.
+// Follows docs/contract-testing.md as a client team would, in a separate folder, and tests what it promises.
 
 const PAGE = await readFile(path.join(ROOT, 'docs/contract-testing.md'), 'utf8')
 const blocks = (language: string) =>
@@ -48,8 +48,8 @@ afterAll(async () => {
 const inFolder = (line: string, settings: Record<string, string> = {}): Promise<Outcome> =>
   shell(`cd '${folder}' && ${line}`, settings)
 
-/** Makes an operation's example request, or what differs from it, at another address than the test app's. */
-function ask(address: string, operationId: OperationId, variation: Variation = {}): Promise<Response> {
+/** Sends an operation's example request, or a variation of it, to the address. */
+function send(address: string, operationId: OperationId, variation: Variation = {}): Promise<Response> {
   const { method, path, body, key = api.key, headers } = exampleCall(operationId, variation)
   const isText = typeof body === 'string'
   return fetch(address + path, {
@@ -67,11 +67,11 @@ function ask(address: string, operationId: OperationId, variation: Variation = {
 const event = exampleCall('recordCustomEvent').body as { identifiers: object[] }
 
 describe('the mock', () => {
-  test.each(documentedCases())('answers $name', async ({ name, exchange }) => {
+  test.each(documentedCases())('responds with $name', async ({ name, exchange }) => {
     const { operationId, status, responseBody, responseHeaders } = exchange
     const example = responseBody === '' ? '' : `, example=${name.split(' ').at(-1)}`
     const headers = { prefer: `code=${status}${example}` }
-    const response = await ask(mock.address, operationId as OperationId, { headers })
+    const response = await send(mock.address, operationId as OperationId, { headers })
     expect(response.status).toBe(status)
     expect(Object.fromEntries(response.headers)).toMatchObject(
       Object.fromEntries(Object.entries(responseHeaders).map(([header, value]) => [header.toLowerCase(), value])),
@@ -79,18 +79,18 @@ describe('the mock', () => {
     expect(await response.text()).toBe(responseBody)
   })
 
-  test.each(operationIds)('answers %s with success when nothing is preferred', async (operationId) => {
-    expect((await ask(mock.address, operationId)).status).toBe(200)
+  test.each(operationIds)('responds to %s with success when nothing is preferred', async (operationId) => {
+    expect((await send(mock.address, operationId)).status).toBe(200)
   })
 
   test.each<[string, OperationId, Variation, number]>([
     ['without key', 'listModules', { key: null }, 401],
-    ['with a wrong limit', 'listEntryEvents', { query: { limit: '0' } }, 400],
+    ['with an invalid limit', 'listEntryEvents', { query: { limit: '0' } }, 400],
     ['of another media type', 'recordCustomEvent', { headers: { 'content-type': 'text/plain' } }, 415],
     ['with an incomplete body', 'recordCustomEvent', { body: { ...event, identifiers: undefined } }, 422],
-  ])('refuses a request %s, whatever is preferred', async (_, operationId, variation, status) => {
+  ])('rejects a request %s, whatever is preferred', async (_, operationId, variation, status) => {
     const headers = { prefer: 'code=503', ...variation.headers }
-    const response = await ask(mock.address, operationId, { ...variation, headers })
+    const response = await send(mock.address, operationId, { ...variation, headers })
     expect(response.status).toBe(status)
     expect(response.headers.get('sl-violations')).toContain('"location":["request"')
   })
@@ -109,15 +109,15 @@ describe('the mock', () => {
       'recordCustomEvent',
       { body: { ...event, identifiers: [event.identifiers[0], event.identifiers[0]] } },
     ],
-  ])('lets %s pass, which the service does not', async (_, operationId, variation) => {
-    expect((await ask(mock.address, operationId, variation)).status).toBe(200)
-    expect((await ask(service, operationId, variation)).status).toBe(400)
+  ])('accepts %s, which the service rejects', async (_, operationId, variation) => {
+    expect((await send(mock.address, operationId, variation)).status).toBe(200)
+    expect((await send(service, operationId, variation)).status).toBe(400)
   })
 
   test.each(operationIds.filter((operationId) => operations[operationId]?.responses['200']?.headers?.['Next-Cursor']))(
-    'has a next page of %s for ever',
+    'always has a next page of %s',
     async (operationId) => {
-      const { headers } = await ask(mock.address, operationId)
+      const { headers } = await send(mock.address, operationId)
       const [, next = ''] = /^<([^>]+)>; rel="next"$/.exec(headers.get('link') ?? '') ?? []
       expect(new URL(next, service).pathname).toBe(new URL(exampleCall(operationId).path, service).pathname)
       const again = await fetch(mock.address + next, { headers: { 'x-api-key': 'any' } })
@@ -126,25 +126,25 @@ describe('the mock', () => {
     },
   )
 
-  test('does not look at If-None-Match', async () => {
-    expect((await ask(mock.address, 'getModule', { headers: { 'if-none-match': '*' } })).status).toBe(200)
+  test('ignores If-None-Match', async () => {
+    expect((await send(mock.address, 'getModule', { headers: { 'if-none-match': '*' } })).status).toBe(200)
   })
 
-  test('refuses HEAD', async () => {
+  test('rejects HEAD', async () => {
     const response = await fetch(mock.address + exampleCall('getModule').path, { method: 'HEAD' })
     expect(response.status).toBe(405)
   })
 
-  test('does not answer JSON that cannot be parsed', async () => {
-    await expect(ask(mock.address, 'recordCustomEvent', { body: '{"timestamp": 1,}' })).rejects.toThrow('timeout')
+  test('never responds to malformed JSON', async () => {
+    await expect(send(mock.address, 'recordCustomEvent', { body: '{"timestamp": 1,}' })).rejects.toThrow('timeout')
   })
 
-  test('has no base path', async () => {
-    const file = path.join(folder, 'based.yaml')
+  test('ignores a base path', async () => {
+    const file = path.join(folder, 'base-path.yaml')
     await writeFile(file, (await readFile(DOCUMENT, 'utf8')).replace('- url: /\n', '- url: /flowtrail\n'))
     const based = await startPrism('mock', file)
-    expect((await ask(based.address, 'listModules')).status).toBe(200)
-    expect((await ask(`${based.address}/flowtrail`, 'listModules')).status).toBe(404)
+    expect((await send(based.address, 'listModules')).status).toBe(200)
+    expect((await send(`${based.address}/flowtrail`, 'listModules')).status).toBe(404)
     await based.stop()
   })
 })
@@ -152,7 +152,7 @@ describe('the mock', () => {
 describe('docs/contract-testing.md', () => {
   const commands = setUp.split('\n')
 
-  test('installs what is tried here', async () => {
+  test('installs the versions that are tested here', async () => {
     const { dependencies } = JSON.parse(await readFile(path.join(import.meta.dirname, 'package.json'), 'utf8'))
     const install = commands.find((line) => line.startsWith('npm install ')) ?? ''
     const installed = [...install.matchAll(/ (\S+)@([\d.]+)/g)].map(([, name, version]) => [name, version])
@@ -160,7 +160,7 @@ describe('docs/contract-testing.md', () => {
     expect(PAGE).toContain(`here ${dependencies['@stoplight/prism-cli']}`)
   })
 
-  test('lists the refusals that the document shows', () => {
+  test('lists the error examples of the document', () => {
     const spans = (text: string) => [...text.matchAll(/`(\w+)`/g)].map(([, name = '']) => name)
     const listed = [...PAGE.matchAll(/^\| (\d{3}) \| (.*) \| (.*) \|$/gm)].flatMap(
       ([, status, examples = '', of = '']) => {
@@ -172,24 +172,26 @@ describe('docs/contract-testing.md', () => {
     expect(listed.sort()).toEqual(shown.sort())
   })
 
-  test('runs tests against the mock with one command, and ends as they end', async () => {
+  test('runs tests against the mock with one command, and exits with their status', async () => {
     const port = String(await freePort())
     await writeFile(path.join(folder, 'contract.test.mts'), contractTest.replace('4010', port))
     for (const command of commands.filter((line) => !line.startsWith('npm install '))) {
-      const ours = command.replace('http://127.0.0.1:3000', service).replace(' mock openapi.yaml', `$& --port ${port}`)
-      expect(await inFolder(ours.replace('4010', port))).toMatchObject({ status: 0 })
+      const adapted = command
+        .replace('http://127.0.0.1:3000', service)
+        .replace(' mock openapi.yaml', `$& --port ${port}`)
+      expect(await inFolder(adapted.replace('4010', port))).toMatchObject({ status: 0 })
     }
-    const good = await inFolder(runTests)
-    expect(good.stdout).toContain('fail 0')
-    expect(good.stdout).toMatch(/pass [1-9]/)
-    expect(good.status).toBe(0)
+    const passed = await inFolder(runTests)
+    expect(passed.stdout).toContain('fail 0')
+    expect(passed.stdout).toMatch(/pass [1-9]/)
+    expect(passed.status).toBe(0)
     expect((await inFolder(runTests, { FLOWTRAIL_URL: 'http://127.0.0.1:1' })).status).not.toBe(0)
   })
 })
 
 describe('check-recordings.mjs', () => {
-  const good = documentedCases().map(({ exchange }) => exchange)
-  const [first] = good as [Exchange]
+  const documented = documentedCases().map(({ exchange }) => exchange)
+  const [first] = documented as [Exchange]
   const URL = 'https://flowtrail.example/v1'
   const pairs = (headers: object) => Object.entries(headers).map(([name, value]) => ({ name, value: String(value) }))
   const lists = (headers: object) => Object.fromEntries(pairs(headers).map(({ name, value }) => [name, [value]]))
@@ -245,60 +247,61 @@ describe('check-recordings.mjs', () => {
     return inFolder(checkRecordings)
   }
 
-  test.each(Object.entries(FORMATS))('takes %s', async (format, write) => {
-    const text = format === 'HAR' ? JSON.stringify(write([...good, OTHER])) : stringify(write([...good, OTHER]))
-    expect(await check(text)).toEqual({ status: 0, stdout: `${good.length} recorded exchanges\n`, stderr: '' })
+  test.each(Object.entries(FORMATS))('accepts %s', async (format, write) => {
+    const text =
+      format === 'HAR' ? JSON.stringify(write([...documented, OTHER])) : stringify(write([...documented, OTHER]))
+    expect(await check(text)).toEqual({ status: 0, stdout: `${documented.length} recorded exchanges\n`, stderr: '' })
   })
 
   test.each<[string, Partial<Exchange>, string]>([
-    ['an answer that lacks a field', { responseBody: '[{"module_id":"m"}]' }, "must have required property 'title'"],
+    ['a response that lacks a field', { responseBody: '[{"module_id":"m"}]' }, "must have required property 'title'"],
     ['an undocumented status', { status: 418 }, 'Unable to match the returned status code'],
     [
-      'a request that should have been refused',
+      'a request that should have been rejected',
       { url: exampleCall('listEntryEvents').path.concat('?limit=0') },
       'must be >= 1',
     ],
     ['an unknown path', { url: '/projects/demo/module' }, 'The route /projects/demo/module hasn'],
-  ])('finds %s', async (_, change, fault) => {
+  ])('finds %s', async (_, change, message) => {
     for (const write of Object.values(FORMATS)) {
       const { status, stdout, stderr } = await check(stringify(write([first, { ...first, ...change }])))
       expect([status, stdout]).toEqual([1, '2 recorded exchanges\n'])
       expect(stderr).toContain('recordings/cassette: ')
-      expect(stderr).toContain(fault)
+      expect(stderr).toContain(message)
     }
   })
 
-  test('is not content with nothing', async () => {
+  test('fails when there is no exchange', async () => {
     expect(await check('{"interactions":[]}')).toMatchObject({ status: 1, stdout: '0 recorded exchanges\n' })
   })
 })
 
 describe('the proxy', () => {
   const [, , ...args] = proxyService.split(' ')
-  const before = (upstream: string) =>
+  const startProxy = (upstream: string) =>
     startPrism(...args.map((arg) => arg.replace('openapi.yaml', DOCUMENT).replace('http://127.0.0.1:3000', upstream)))
 
-  test('passes on what is as documented, and nothing else', async () => {
-    const proxy = await before(service)
+  test('forwards requests that match the document, and no others', async () => {
+    const proxy = await startProxy(service)
     for (const operationId of operationIds) {
-      const [direct, through] = [await ask(service, operationId), await ask(proxy.address, operationId)]
+      const [direct, through] = [await send(service, operationId), await send(proxy.address, operationId)]
       expect([through.status, await through.json()]).toEqual([200, await direct.json()])
     }
-    const refused = await ask(proxy.address, 'listEntryEvents', { query: { limit: '0' } })
-    expect([refused.status, await refused.json()]).toMatchObject([
+    const rejected = await send(proxy.address, 'listEntryEvents', { query: { limit: '0' } })
+    expect([rejected.status, await rejected.json()]).toMatchObject([
       422,
       { type: expect.stringContaining('stoplight.io') },
     ])
     await proxy.stop()
   })
 
-  test('finds an answer that is not as documented', async () => {
+  test('reports a response that does not match the document', async () => {
     const server = createServer((_, response) =>
       response.writeHead(200, { 'content-type': 'application/json' }).end('[{"module_id":"m"}]'),
     )
     await once(server.listen(0, '127.0.0.1'), 'listening')
-    const proxy = await before(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-    const response = await ask(proxy.address, 'listModules')
+    const proxy = await startProxy(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    const response = await send(proxy.address, 'listModules')
     expect([response.status, await response.json()]).toMatchObject([
       500,
       { type: expect.stringMatching(/#VIOLATIONS$/), validation: expect.arrayContaining([expect.anything()]) },

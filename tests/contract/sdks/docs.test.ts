@@ -6,12 +6,12 @@ import { generators, home, versionOf } from './generators.ts'
 const DOCS = readFileSync(path.join(home, '../../../docs/sdks.md'), 'utf8')
 const [introduction = '', ...sections] = DOCS.split(/^## /m)
 
-test('every folder with a client is a generator that is run', () => {
+test('every folder with a client is listed as a generator', () => {
   const folders = globSync('*/run', { cwd: home }).map((script) => path.dirname(script))
   expect(folders.sort()).toEqual([...generators].sort())
 })
 
-test('the table has the generators with the versions that are pinned', () => {
+test('the table lists the generators with their pinned versions', () => {
   const rows = [...introduction.matchAll(/^\| \[(\S+)\]\(#(\S+)\) \| [^|]+ \| ([^|]+) \| [^|]+ \|$/gm)]
   expect(rows.map(([, ...cells]) => cells)).toEqual(generators.map((name) => [name, name, versionOf(name)]))
 })
@@ -29,17 +29,17 @@ describe.each(generators)('the section on %s', (generator) => {
     .map((file) => readFileSync(path.join(home, generator, file), 'utf8'))
     .map((text) => text.replaceAll('../../../../openapi/openapi.yaml', 'openapi.yaml'))
 
-  test('has the versions that are pinned, in a command or a build file, and code', () => {
-    const typed = blocks.map(({ code }) => code).join('')
-    for (const version of versionOf(generator).split(' + ')) expect(typed).toContain(version)
+  test('has the pinned versions, in a command or a build file, and code', () => {
+    const code = blocks.map(({ code }) => code).join('')
+    for (const version of versionOf(generator).split(' + ')) expect(code).toContain(version)
     expect(others).not.toHaveLength(0)
   })
 
-  test.each(others)('has code that is run: $language', ({ code }) => {
+  test.each(others)('has code that is tested: $language', ({ code }) => {
     expect(texts.filter((text) => text.includes(code))).not.toHaveLength(0)
   })
 
-  test('generates with the options that are tried', () => {
+  test('generates with the options that are tested', () => {
     const generating = commands.filter((command) => / (openapi|generator)\.yaml\b/.test(command))
     const options = generating.flatMap((command) => command.match(/ --?[a-z][\w-]*/g) ?? [])
     for (const option of options) expect(texts.join()).toContain(option)

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
 
-/** The folder whose folders each hold a generator's client; see journey.md. */
+/** The folder with one folder for each generator; see journey.md. */
 export const home = import.meta.dirname
 
-/** The generators by folder, each with the places that pin its version, in the order of docs/sdks.md. */
+/** For each generator's folder the places that pin its version, in the order of docs/sdks.md. */
 const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   'openapi-fetch': [
     { file: 'package.json', pin: /"openapi-typescript": "(.+)"/ },
@@ -23,7 +23,7 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
 /** The folders' names. */
 export const generators = Object.keys(PINS)
 
-/** The version that a generator's folder pins, or several, for a generator and its runtime. */
+/** The pinned version of a generator, or those of the generator and its runtime. */
 export const versionOf = (generator: string): string =>
   (PINS[generator] ?? [])
     .map(({ file, pin }) => pin.exec(readFileSync(path.join(home, generator, file), 'utf8'))?.[1] ?? '?')

@@ -8,19 +8,19 @@ import { demoEnvironment, startDemoService } from '../../support/demo-service.ts
 import { generators, home, versionOf } from './generators.ts'
 
 /**
- * `make sdks`: has each generator make its client, takes the clients on the journey of journey.md, and ends with a table.
- * `ONLY` names one generator, `VERBOSE=1` shows what passing ones print, and with `SDKS_REQUIRE_ALL=1` a generator whose
- * toolchain is missing counts as failed.
+ * `make sdks`: generates a client with each generator, runs the journey of journey.md with it, and prints a table. `ONLY`
+ * names one generator, `VERBOSE=1` also shows the output of those that pass, and with `SDKS_REQUIRE_ALL=1` a generator
+ * whose toolchain is missing counts as failed.
  */
 const { ONLY, VERBOSE, SDKS_REQUIRE_ALL } = process.env
 
-/** What became of a generator. */
+/** The outcome for a generator. */
 interface Outcome {
   verdict: 'ok' | 'not run' | 'failed'
   note: string
 }
 
-/** The status with which a script `run` says that its toolchain is not on the machine. */
+/** The exit status of a script `run` whose toolchain is not installed. */
 const NOT_RUN = 77
 
 const STEPS = [...readFileSync(path.join(home, 'journey.md'), 'utf8').matchAll(/^\| `([\w-]+)` \|/gm)].map(
@@ -42,13 +42,13 @@ async function runScript(generator: string, args: string[], env: Record<string, 
   return { status, output }
 }
 
-/** What a generator that failed has printed is shown. */
+/** Shows the output of a generator that failed. */
 function failed(note: string, output: string): Outcome {
   if (!VERBOSE) console.log(output)
   return { verdict: 'failed', note }
 }
 
-/** Has a generator make its client; nothing is returned when the client can set out. */
+/** Generates a client; returns an outcome only if that failed. */
 async function prepare(generator: string): Promise<Outcome | undefined> {
   const { status, output } = await runScript(generator, ['--prepare'])
   if (status === 0) return undefined
@@ -56,12 +56,12 @@ async function prepare(generator: string): Promise<Outcome | undefined> {
   return { verdict: 'not run', note: /^not run: (.*)$/m.exec(output)?.[1] ?? '' }
 }
 
-/** Takes a client on the journey: every step, in order, taken or said to be impossible and why. */
-async function takeJourney(generator: string, env: Record<string, string>): Promise<Outcome> {
+/** Runs the journey with a client: every step, in order, must succeed or be reported as impossible. */
+async function runJourney(generator: string, env: Record<string, string>): Promise<Outcome> {
   const { status, output } = await runScript(generator, [], env)
-  const told = [...output.matchAll(/^(?:ok|--) ([\w-]+)/gm)].map(([, step]) => step)
-  if (status !== 0 || !isDeepStrictEqual(told, STEPS)) {
-    return failed(`at ${STEPS.find((step, i) => told[i] !== step) ?? 'the end'}`, output)
+  const reported = [...output.matchAll(/^(?:ok|--) ([\w-]+)/gm)].map(([, step]) => step)
+  if (status !== 0 || !isDeepStrictEqual(reported, STEPS)) {
+    return failed(`at ${STEPS.find((step, i) => reported[i] !== step) ?? 'the end'}`, output)
   }
   const impossible = [...output.matchAll(/^-- (.*)$/gm)].map(([, step]) => step)
   const note = [`${STEPS.length - impossible.length} of ${STEPS.length} steps`, ...impossible].join('; not ')
@@ -70,16 +70,16 @@ async function takeJourney(generator: string, env: Record<string, string>): Prom
 
 const chosen = generators.filter((generator) => generator === (ONLY || generator))
 if (chosen.length === 0) {
-  console.error(`ONLY=${ONLY} is none of ${generators.join(', ')}`)
+  console.error(`unknown generator ONLY=${ONLY}; known are ${generators.join(', ')}`)
   process.exit(1)
 }
 
 const outcomes = new Map<string, Outcome | undefined>()
 const queue = chosen.values()
-const prepareInTurn = async () => {
+const prepareNext = async () => {
   for (const generator of queue) outcomes.set(generator, await prepare(generator))
 }
-await Promise.all(Array.from({ length: availableParallelism() }, prepareInTurn))
+await Promise.all(Array.from({ length: availableParallelism() }, prepareNext))
 
 const ready = chosen.filter((generator) => !outcomes.get(generator))
 if (ready.length > 0) {
@@ -88,8 +88,8 @@ if (ready.length > 0) {
     process.once(signal, () => service.stop().finally(() => process.exit(1)))
   }
   try {
-    // One after another: each counts on nobody else recording while it pages.
-    for (const generator of ready) outcomes.set(generator, await takeJourney(generator, demoEnvironment(service)))
+    // In sequence: each relies on no other client recording while it pages.
+    for (const generator of ready) outcomes.set(generator, await runJourney(generator, demoEnvironment(service)))
   } finally {
     const failing = ready.some((generator) => outcomes.get(generator)?.verdict !== 'ok')
     if (VERBOSE || failing) console.log(service.complaints())
@@ -107,7 +107,5 @@ for (const row of table) console.log(row.map((cell, column) => cell.padEnd(width
 
 const count = (verdict: Outcome['verdict']) => [...outcomes.values()].filter((o) => o?.verdict === verdict).length
 const [failures, notRun] = [count('failed'), count('not run')]
-console.log(
-  `\n${count('ok')} of ${chosen.length} generators' clients took the journey; ${notRun} not run, ${failures} failed`,
-)
+console.log(`\n${count('ok')} of ${chosen.length} generators' clients passed; ${notRun} not run, ${failures} failed`)
 process.exitCode = failures > 0 || (SDKS_REQUIRE_ALL === '1' && notRun > 0) ? 1 : 0

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 
-/** What the journeys of the TypeScript clients share: nothing that a generator should give. */
+/** Shared by the journeys of the TypeScript clients: nothing that a generator should provide. */
 
 function setting(name: string): string {
   const value = process.env[name]
@@ -8,7 +8,7 @@ function setting(name: string): string {
   return value
 }
 
-/** Where the service is, and the keys, as tests/support/with-demo-service.ts names them. */
+/** The URLs and keys of the service, from the environment that tests/support/with-demo-service.ts sets. */
 export const service = {
   url: setting('FLOWTRAIL_URL'),
   limitedUrl: setting('FLOWTRAIL_LIMITED_URL'),
@@ -17,30 +17,30 @@ export const service = {
   otherKey: setting('FLOWTRAIL_OTHER_KEY'),
 }
 
-/** Tells that a step of the journey was taken. */
+/** Reports that a step of the journey succeeded. */
 export const ok = (step: string): void => console.log(`ok ${step}`)
 
-/** A call's outcome, as both clients put it. */
-interface Outcome<Data, Fault> {
+/** The result of a call, in both clients. */
+interface Outcome<Data, Failure> {
   data?: Data | undefined
-  error?: Fault | undefined
+  error?: Failure | undefined
   response?: Response | undefined
 }
 
-/** The answer of a call that must succeed. */
+/** The data of a call that must succeed. */
 export function dataOf<Data>({ data, error }: Outcome<Data, unknown>): Data {
   assert(data !== undefined, `the call failed: ${JSON.stringify(error)}`)
   return data
 }
 
-/** What both clients must know of an error. */
-interface Fault {
+/** The least that the error type of both clients must have. */
+interface ErrorBody {
   error: { code: string; message: string }
   projectId?: string
 }
 
-/** Holds the error of a call that must fail against its status and code, and against what it says of the request. */
-export function assertError<Known extends Fault>(
+/** Checks status, code and further fields of the error of a call that must fail. */
+export function assertError<Known extends ErrorBody>(
   { error, response }: Outcome<unknown, Known>,
   status: number,
   code: string,
@@ -53,14 +53,14 @@ export function assertError<Known extends Fault>(
   return error
 }
 
-/** A response's header that must be there. */
+/** A header that the response must have. */
 export function headerOf({ response }: Outcome<unknown, unknown>, name: string): string {
   const value = response?.headers.get(name)
   assert(value, `the header ${name} is missing`)
   return value
 }
 
-/** Where a list goes on: its next page's address and its cursor. */
+/** The URL of the next page of a list, and its cursor. */
 export interface Next {
   link: string
   cursor: string
@@ -73,7 +73,7 @@ function nextOf(outcome: Outcome<unknown, unknown>): Next | undefined {
   return { link, cursor: headerOf(outcome, 'Next-Cursor') }
 }
 
-/** All records of a list, page by page to its end. */
+/** All records of a list, read page by page. */
 export async function walk<Data>(getPage: (next?: Next) => Promise<Outcome<Data[], unknown>>): Promise<Data[]> {
   const records: Data[] = []
   let next: Next | undefined
@@ -85,7 +85,7 @@ export async function walk<Data>(getPage: (next?: Next) => Promise<Outcome<Data[
   return records
 }
 
-/** Sends a client's request to where a `Link` points instead. */
+/** A `fetch` that sends the request to the URL of a `Link` instead. */
 export const following =
   ({ link }: Next): typeof fetch =>
   (input, init) => {

@@ -1,4 +1,4 @@
-// Command journey takes the client that oapi-codegen made on the journey of ../journey.md.
+// Command journey runs the journey of ../journey.md with the client of oapi-codegen.
 package main
 
 import (
@@ -206,7 +206,7 @@ func main() {
 	})
 }
 
-// connect makes a client that sends the key which the environment has under keyName.
+// connect returns a client that sends the key in the environment variable keyName.
 func connect(url, keyName string) *flowtrail.ClientWithResponses {
 	key := os.Getenv(keyName)
 	return must(flowtrail.NewClientWithResponses(url, flowtrail.WithRequestEditorFn(
@@ -218,7 +218,7 @@ func connect(url, keyName string) *flowtrail.ClientWithResponses {
 
 var nextLink = regexp.MustCompile(`^<([^>]+)>; rel="next"$`)
 
-// follow calls the address of a Link header instead of the one that the parameters make; "" is no link.
+// follow requests the URL of a Link header instead of that of the parameters; "" is no link.
 func follow(link string) flowtrail.RequestEditorFn {
 	return func(_ context.Context, request *http.Request) error {
 		if link == "" {
@@ -231,7 +231,7 @@ func follow(link string) flowtrail.RequestEditorFn {
 	}
 }
 
-// collect adds a page's entries to the seen ones, none of which may come again.
+// collect adds a page's entries to those seen, and fails on duplicates.
 func collect(seen map[string]bool, page []flowtrail.EntryPageViews) {
 	for _, entry := range page {
 		expect(!seen[entry.EntryId], "entry %s comes twice", entry.EntryId)
@@ -250,7 +250,7 @@ func eventsOf(client *flowtrail.ClientWithResponses, entryID string) (events []f
 	return events
 }
 
-// eventOf is a custom event, happening now, of the contact with this identifier.
+// eventOf is a current custom event of the contact with this identifier.
 func eventOf(identifier string) flowtrail.CustomEventInput {
 	return flowtrail.CustomEventInput{
 		ModuleId:        module,
@@ -260,19 +260,19 @@ func eventOf(identifier string) flowtrail.CustomEventInput {
 	}
 }
 
-// An answer is what every call of the generated client gives.
+// An answer is the response of any call of the generated client.
 type answer interface {
 	Status() string
 	GetBody() []byte
 }
 
-// body is an answer's typed body of one status, which must be the answer's.
+// body is the typed body of a response, which must have the status.
 func body[T any](answer answer, typed *T) T {
 	expect(typed != nil, "answered %s: %s", answer.Status(), answer.GetBody())
 	return *typed
 }
 
-// fault is an answer's typed error, which must have the code and name the project.
+// fault is the typed error of a response, which must have the code and the project.
 func fault(answer answer, typed *flowtrail.ApiError, code string) flowtrail.ApiError {
 	apiError := body(answer, typed)
 	expect(apiError.Error.Code == code, "the code is %s", apiError.Error.Code)
@@ -295,7 +295,7 @@ func step(name string, take func()) {
 	fmt.Println("ok", name)
 }
 
-// expect ends the journey at the first thing that does not hold.
+// expect ends the journey if the condition does not hold.
 func expect(holds bool, complaint string, args ...any) {
 	if !holds {
 		fmt.Fprintf(os.Stderr, "failed %s: %s\n", current, fmt.Sprintf(complaint, args...))

@@ -69,7 +69,7 @@ const getEntry = (entryId: string) =>
   client.GET('/projects/{projectId}/entries/{entryId}', { params: { path: { projectId, entryId } } })
 const { entry_data, ...entry } = dataOf(await getEntry(first.entry_id))
 JSON.parse(entry_data)
-// This generator has no runtime: a date-time is the string that was sent.
+// This generator converts nothing: a date-time is a string.
 assert.equal(new Date(entry.created_at).toISOString(), entry.created_at)
 assert.deepEqual({ ...entry, page_views: first.page_views }, first)
 ok('get-entry')

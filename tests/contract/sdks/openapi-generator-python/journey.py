@@ -1,4 +1,4 @@
-"""Takes the client that openapi-generator makes (`-g python`) on the journey of ../journey.md."""
+"""Runs the journey of ../journey.md with the client of openapi-generator (`-g python`)."""
 
 import json
 import os
@@ -32,18 +32,18 @@ Row = TypeVar("Row")
 
 
 def connect(key: str, url: str = "FLOWTRAIL_URL", retries: int | None = None) -> ApiClient:
-    """A client for the service and with the key that the environment has under these names."""
+    """A client with the URL and key in the environment variables of these names."""
     return ApiClient(Configuration(host=os.environ[url], api_key={"ApiKey": os.environ[key]}, retries=retries))
 
 
 def header(answer: ApiResponse[Answer], name: str) -> str | None:
-    """A header of an answer, which keeps them in a plain dict under the names as they were sent."""
+    """A header of a response, which has them in a plain dict under the names as sent."""
     headers = {sent.lower(): value for sent, value in (answer.headers or {}).items()}
     return headers.get(name.lower())
 
 
 def refused(call: Callable[[], object]) -> ApiException:
-    """The exception that a call must end with."""
+    """The exception that a call must raise."""
     try:
         answer = call()
     except ApiException as exception:
@@ -52,7 +52,7 @@ def refused(call: Callable[[], object]) -> ApiException:
 
 
 def fault(status: int, code: str, call: Callable[[], object]) -> ApiError:
-    """The typed error that a call must end with."""
+    """The typed error that a call must raise."""
     exception = refused(call)
     error = exception.data
     assert isinstance(error, ApiError), exception
@@ -61,7 +61,7 @@ def fault(status: int, code: str, call: Callable[[], object]) -> ApiError:
 
 
 def next_by_link(page: ApiResponse[Answer]) -> str | None:
-    """The cursor in the address of the next page, which is else that of this page."""
+    """The cursor in the URL of the next page, which otherwise equals that of this page."""
     link = header(page, "Link")
     if link is None:
         return None
@@ -81,7 +81,7 @@ def walk(
     page_at: Callable[[str | None], ApiResponse[list[Row]]],
     next_of: Callable[[ApiResponse[list[Row]]], str | None] = next_by_cursor,
 ) -> Iterator[Row]:
-    """The rows of a list, page by page to its end."""
+    """The rows of a list, read page by page."""
     page = page_at(None)
     yield from page.data
     while cursor := next_of(page):
@@ -209,7 +209,7 @@ for identifier in (mine, yours):
 fault(409, "identifier_conflict", lambda: events.record_custom_event(PROJECT, event_of(mine, yours)))
 ok("error-409")
 
-# The client holds the props against their length in characters, and then sends twelve bytes for each of these.
+# The client checks the length of props in characters, and then sends twelve bytes for each of these.
 large = event_of(mine, props=json.dumps({"note": "\N{HERB}\N{DROPLET}" * 16_000}, ensure_ascii=False))
 fault(413, "payload_too_large", lambda: events.record_custom_event(PROJECT, large))
 ok("error-413")
@@ -222,9 +222,9 @@ fault(
 )
 ok("error-422")
 
-# Left to itself, the client waits as long as Retry-After says and then reads again.
+# By default the client waits for the time in Retry-After and retries.
 limited = ModulesApi(connect("FLOWTRAIL_KEY", "FLOWTRAIL_LIMITED_URL", retries=0))
-with suppress(ApiException):  # whoever took the journey before may have used up the minute
+with suppress(ApiException):  # an earlier journey may have used up the rate limit
     limited.list_modules(PROJECT)
 fault(429, "rate_limited", lambda: limited.list_modules(PROJECT))
 headers = refused(lambda: limited.list_modules(PROJECT)).headers

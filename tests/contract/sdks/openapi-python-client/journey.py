@@ -1,4 +1,4 @@
-"""Takes the client that openapi-python-client makes on the journey of ../journey.md."""
+"""Runs the journey of ../journey.md with the client of openapi-python-client."""
 
 import json
 import os
@@ -32,7 +32,7 @@ Row = TypeVar("Row")
 
 
 def connect(key: str, url: str = "FLOWTRAIL_URL") -> AuthenticatedClient:
-    """A client for the service and with the key that the environment has under these names."""
+    """A client with the URL and key in the environment variables of these names."""
     return AuthenticatedClient(
         base_url=os.environ[url],
         token=os.environ[key],
@@ -43,13 +43,13 @@ def connect(key: str, url: str = "FLOWTRAIL_URL") -> AuthenticatedClient:
 
 
 def good(answer: Answer | ApiError | None) -> Answer:
-    """The answer of a call that must succeed."""
+    """The result of a call that must succeed."""
     assert answer is not None and not isinstance(answer, ApiError), answer
     return answer
 
 
 def only(kind: type[Answer], answer: object) -> Answer:
-    """The same for an operation with a 304: the generator takes what has no body for Any, which only a class ends."""
+    """The same for an operation with a 304, whose missing body the generator types as Any; a class narrows it."""
     assert isinstance(answer, kind), answer
     return answer
 
@@ -63,7 +63,7 @@ def fault(status: int, code: str, answer: Response[Answer | ApiError]) -> ApiErr
 
 
 def next_by_link(page: Response[Answer]) -> str | None:
-    """The cursor in the address of the next page, which is else that of this page."""
+    """The cursor in the URL of the next page, which otherwise equals that of this page."""
     link = page.headers.get("Link")
     if link is None:
         return None
@@ -83,7 +83,7 @@ def walk(
     page_at: Callable[[str | Unset], Response[ApiError | list[Row]]],
     next_of: Callable[[Response[ApiError | list[Row]]], str | None] = next_by_cursor,
 ) -> Iterator[Row]:
-    """The rows of a list, page by page to its end."""
+    """The rows of a list, read page by page."""
     page = page_at(UNSET)
     yield from good(page.parsed)
     while cursor := next_of(page):

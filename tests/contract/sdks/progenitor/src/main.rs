@@ -1,4 +1,4 @@
-//! Takes the client that progenitor makes on the journey of ../journey.md.
+//! Runs the journey of ../journey.md with the client of progenitor.
 
 use std::{collections::BTreeSet, env, fmt::Debug};
 
@@ -12,7 +12,7 @@ mod flowtrail {
     progenitor::generate_api!(
         spec = "../../../../openapi/openapi.yaml",
         interface = Builder,
-        // What has no order is something that the document failed to say: a `serde_json::Value` does not compile.
+        // A `serde_json::Value` is a gap in the document; having no order, it does not compile.
         derives = [PartialEq, PartialOrd],
         inner_type = Option<String>,
         pre_hook = crate::follow,
@@ -102,7 +102,7 @@ async fn main() {
 
     let etag = header(module.headers(), ETAG.as_str()).unwrap();
     match get_module(MODULE).if_none_match(etag.as_str()).send().await {
-        // Progenitor knows answers with 2xx, and errors with 4xx and 5xx.
+        // Progenitor supports results with 2xx, and errors with 4xx and 5xx.
         Err(Error::UnexpectedResponse(answer)) => {
             assert_eq!(answer.status(), 304);
             assert_eq!(header(answer.headers(), ETAG.as_str()), Some(etag));
@@ -145,7 +145,7 @@ async fn main() {
     fault(record(&event_of(vec![one, other])).send().await, 409, "identifier_conflict");
     ok("error-409");
 
-    // The client refuses texts that are too long, but not lists.
+    // The client rejects strings that are too long, but not lists.
     let large = event_of(vec![identifier("journey_id"); 5000]);
     fault(record(&large).send().await, 413, "payload_too_large");
     ok("error-413");
@@ -162,7 +162,7 @@ async fn main() {
     ok("error-429");
 }
 
-/// A client of the address and with the key that the environment has under these names.
+/// A client with the URL and key in the environment variables of these names.
 fn connect(url_name: &str, key_name: &str, link: Option<String>) -> Client {
     let variable = |name| env::var(name).expect(name);
     let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), variable(key_name).parse().unwrap())]);
@@ -170,7 +170,7 @@ fn connect(url_name: &str, key_name: &str, link: Option<String>) -> Client {
     Client::new_with_client(&variable(url_name), http, link)
 }
 
-/// Calls the address of a client's Link header, if it has one, instead of the one that the parameters make.
+/// Requests the URL of a client's Link header, if it has one, instead of that of the parameters.
 fn follow(link: &Option<String>, request: &mut reqwest::Request) {
     if let Some(link) = link {
         let target = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\"")).expect(link);
@@ -182,7 +182,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).map(|value| value.to_str().unwrap().to_string())
 }
 
-/// Adds a page's entries to the seen ones, none of which may come again.
+/// Adds a page's entries to those seen, and fails on duplicates.
 fn collect(seen: &mut BTreeSet<String>, page: &[types::EntryPageViews]) {
     for entry in page {
         assert!(seen.insert(entry.entry_id.clone()), "{} comes twice", entry.entry_id);
@@ -201,13 +201,13 @@ async fn events_of(client: &Client, entry_id: &str) -> Vec<types::EntryEvent> {
     events
 }
 
-/// An identifier that nobody can guess.
+/// A random identifier.
 fn identifier(key: &str) -> types::ContactIdentifier {
     let value = format!("\"{}\"", Uuid::new_v4());
     types::ContactIdentifier::builder().key(key).value(value).try_into().unwrap()
 }
 
-/// A custom event, happening now, of the contact with these identifiers.
+/// A current custom event of the contact with these identifiers.
 fn event_of(identifiers: Vec<types::ContactIdentifier>) -> types::CustomEventInput {
     types::CustomEventInput::builder()
         .module_id(MODULE)
@@ -218,7 +218,7 @@ fn event_of(identifiers: Vec<types::ContactIdentifier>) -> types::CustomEventInp
         .unwrap()
 }
 
-/// The typed error of a call that must have failed with the status and code, and name the project.
+/// The typed error of a call that must fail with the status and code, with the project.
 fn fault<T: Debug>(
     outcome: Result<ResponseValue<T>, Error<types::ApiError>>,
     status: u16,

@@ -174,7 +174,7 @@ public final class Journey {
     try {
       limited.listModules(PROJECT);
     } catch (ApiException exception) {
-      // Whoever took the journey before may have used up the minute.
+      // An earlier journey may have used up the rate limit.
     }
     fault(429, "rate_limited", () -> limited.listModules(PROJECT));
     var headers = refused(() -> limited.listModules(PROJECT)).getResponseHeaders();
@@ -182,7 +182,7 @@ public final class Journey {
     ok("error-429");
   }
 
-  /** A client for the service and with the key that the environment has under these names. */
+  /** A client with the URL and key in the environment variables of these names. */
   private static ApiClient connect(String key, String url) {
     var client = new ApiClient();
     client.setBasePath(System.getenv(url));
@@ -198,7 +198,7 @@ public final class Journey {
     ApiResponse<List<Row>> at(String cursor) throws ApiException;
   }
 
-  /** The rows of a list, page by page to its end. */
+  /** The rows of a list, read page by page. */
   private static <Row> List<Row> walk(
       Pages<Row> pages, Function<ApiResponse<List<Row>>, String> nextOf) throws ApiException {
     var rows = new ArrayList<Row>();
@@ -215,7 +215,7 @@ public final class Journey {
     return header(page, "Next-Cursor");
   }
 
-  /** The cursor in the address of the next page, which is else that of this page. */
+  /** The cursor in the URL of the next page, which otherwise equals that of this page. */
   private static String nextByLink(ApiResponse<?> page) {
     var link = header(page, "Link");
     if (link == null) return null;
@@ -261,7 +261,7 @@ public final class Journey {
     JSON.getGson().getAdapter(JsonElement.class).fromJson(json);
   }
 
-  /** The exception that a call must end with. */
+  /** The exception that a call must raise. */
   private static ApiException refused(Call<?> call) {
     try {
       throw new AssertionError("not refused, but " + call.make());
@@ -270,7 +270,7 @@ public final class Journey {
     }
   }
 
-  /** The typed error that a call must end with. */
+  /** The typed error that a call must raise. */
   private static ApiError fault(int status, String code, Call<?> call) {
     var exception = refused(call);
     var error = exception.getErrorObject();
