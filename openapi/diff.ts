@@ -1,7 +1,7 @@
 /**
- * Holds the document against the last released one: nothing may break its clients, `info.version` takes the step that
- * the changes ask for, and CHANGELOG.md tells them. `--write` writes the changelog's section. `--release` closes it too
- * and makes the document the released one, together with `--breaking` also one that breaks clients.
+ * Compares the document with the last released one: nothing may break its clients, `info.version` has to take the step
+ * that the changes require, and CHANGELOG.md has to list them. `--write` generates the changelog's section. `--release`
+ * closes it as well and makes the document the released one; with `--breaking`, even if it breaks clients.
  */
 import { existsSync } from 'node:fs'
 import { copyFile, readFile, writeFile } from 'node:fs/promises'
@@ -18,9 +18,9 @@ const DOCUMENT = path.join(import.meta.dirname, 'openapi.yaml')
 const RELEASED = path.join(import.meta.dirname, 'released.yaml')
 const CHANGELOG = path.join(import.meta.dirname, '../CHANGELOG.md')
 
-const HOW_TO_MEND = `Take each of them back, or add the new form beside the old one: an optional parameter or field, an operation. What is
-to go one day is marked "deprecated: true" and stays. If a change is harmless after all, list it in
-openapi/diff/judge.ts. A break that has been decided on: CONTRIBUTING.md, "To release the document".`
+const HOW_TO_FIX = `Revert each of them, or add the new form beside the old one: an optional parameter or field, an operation. Mark what is
+to be removed one day "deprecated: true" and keep it. If a change is harmless after all, list it in
+openapi/diff/judge.ts. For an intended break see CONTRIBUTING.md, "To release the document".`
 
 async function versionOf(file: string): Promise<string> {
   return (parse(await readFile(file, 'utf8')) as ApiDocument).info.version
@@ -33,7 +33,7 @@ function breaks(changes: readonly Change[], last: string): string | undefined {
   if (breaking.length === 0) return undefined
   const list = breaking.map(({ pointer, place, what }) => `  ${pointer}\n    ${place}: ${what}`)
   const title = `${counted(breaking.length, 'change breaks', 'changes break')} clients of ${last}:`
-  return [title, ...list, HOW_TO_MEND].join('\n')
+  return [title, ...list, HOW_TO_FIX].join('\n')
 }
 
 function wrongStep(changes: readonly Change[], last: string, present: string): string | undefined {
@@ -57,7 +57,7 @@ interface Mode {
   breaking?: boolean
 }
 
-/** Does what is asked and returns what to say. @throws with what to mend */
+/** Runs in the given mode and returns a summary. @throws Error that says what to fix */
 async function diff(mode: Mode): Promise<string> {
   const [present, changelog] = await Promise.all([versionOf(DOCUMENT), readFile(CHANGELOG, 'utf8')])
   if (!existsSync(RELEASED)) {
@@ -68,14 +68,14 @@ async function diff(mode: Mode): Promise<string> {
 
   const last = await versionOf(RELEASED)
   const changes = await compareFiles(RELEASED, DOCUMENT)
-  const fault = (mode.release && mode.breaking ? undefined : breaks(changes, last)) ?? wrongStep(changes, last, present)
-  if (fault) throw new Error(fault)
+  const error = (mode.release && mode.breaking ? undefined : breaks(changes, last)) ?? wrongStep(changes, last, present)
+  if (error) throw new Error(error)
 
   const updated = withUnreleased(changelog, present, changes)
   if (mode.release && changes.length > 0) return release(updated, present)
   if (mode.write) await writeFile(CHANGELOG, updated)
   else if (updated !== changelog)
-    throw new Error('CHANGELOG.md does not tell the changes of the document. Run: make changelog')
+    throw new Error('CHANGELOG.md does not list the changes of the document. Run: make changelog')
 
   if (changes.length === 0) return `The document is ${last} as released.`
   const additions = changes.filter(({ rating }) => rating === 'minor').length

@@ -22,8 +22,8 @@ async function reportedChanges(base: string, revision: string): Promise<RedoclyC
 const withoutVersion = ({ info, ...rest }: ApiDocument) => ({ ...rest, info: { ...info, version: '' } })
 
 /**
- * Everything that differs between two OpenAPI files, judged. The version itself is no difference.
- * @param base the older one, a path
+ * All differences between two OpenAPI files, rated. The version itself does not count.
+ * @param base path of the older one
  */
 export async function compareFiles(base: string, revision: string): Promise<Change[]> {
   const read = async (file: string) => parse(await readFile(file, 'utf8')) as ApiDocument
@@ -35,6 +35,6 @@ export async function compareFiles(base: string, revision: string): Promise<Chan
     ...unseenChanges(older, newer),
   ]
   if (changes.length > 0 || isDeepStrictEqual(withoutVersion(older), withoutVersion(newer))) return changes
-  const what = 'the documents differ where nothing looks: add a check to openapi/diff/unseen.ts'
+  const what = 'the documents differ where no check compares them: add one to openapi/diff/unseen.ts'
   return [{ rating: 'breaking', pointer: '#', place: 'document', what }]
 }

@@ -1,18 +1,18 @@
 /**
- * What a difference that `redocly diff` reports means to a client: wording, an addition or a break. What redocly refuses
- * is refused. What it lets pass is a break all the same unless it is known here to be harmless.
+ * Rates each difference that `redocly diff` reports by its effect on clients: wording, an addition or a break. What redocly
+ * refuses is a break, and so is what it accepts, unless it is listed here as harmless.
  */
 import { type Json, placeOf } from './document.ts'
 
-/** What a change asks of `info.version`, in rising order. */
+/** By the step of `info.version` that a change requires, in ascending order. */
 export const RATINGS = ['patch', 'minor', 'breaking'] as const
 export type Rating = (typeof RATINGS)[number]
 
 export interface Change {
   rating: Rating
-  /** Where it is: a JSON pointer into the present document, into the released one when it is gone. */
+  /** A JSON pointer into the present document, or into the released one for what was removed. */
   pointer: string
-  /** The place for people: `FlowModule.title`, `getEntry.404`. */
+  /** The human-readable place: `FlowModule.title`, `getEntry.404`. */
   place: string
   what: string
 }
@@ -30,8 +30,8 @@ export interface RedoclyChange {
 }
 
 /**
- * What passes: patterns for `action type[.property] path`, where the action is that of `actionOf`. What is required and
- * the limits stand without a direction, since redocly refuses tighter requests and looser responses.
+ * Harmless changes: patterns for `action type[.property] path`, with the action of `actionOf`. Required properties and limits
+ * match in either direction, since redocly refuses tighter requests and looser responses.
  */
 const HARMLESS: readonly [RegExp, Rating][] = [
   // Texts, examples, and what only documentation tools and fuzzers look at.
@@ -39,10 +39,10 @@ const HARMLESS: readonly [RegExp, Rating][] = [
   [/^\w+ \w+\.(description|summary|example|value) /, 'patch'],
   [/^added (Example|ExamplesMap) /, 'patch'],
   [/^reordered /, 'patch'],
-  // Components whose names clients do not see.
+  // Components whose names do not appear in clients.
   [/^\w+ \w+ #\/components\/(examples|headers|links|responses)\/[^/]+$/, 'patch'],
   [/^added \w+ #\/components\/(parameters|schemas)\/[^/]+$/, 'patch'],
-  // Additions. A new error may come; a new success would be taken for the known one.
+  // Additions. A new error is one; a new success would be mistaken for the known one.
   [/^added (PathItem|Operation|Parameter|Header|HeadersMap|Server|SecurityScheme|SecurityRequirement) /, 'minor'],
   [/^added Schema \S+\/properties\/[^/]+$/, 'minor'],
   [/^added Response \S+\/(304|[45]\d\d)$/, 'minor'],
@@ -54,21 +54,21 @@ const HARMLESS: readonly [RegExp, Rating][] = [
   [/^\w+ Schema\.((exclusiveM|m)(in|ax)imum|m(in|ax)(Length|Items)|pattern|uniqueItems|multipleOf|nullable) /, 'minor'],
 ]
 
-/** Why what does not pass breaks a client, where redocly does not say it. */
+/** Why the other changes break a client, where redocly does not say. */
 const REASONS: readonly [RegExp, string][] = [
-  [/^\w+ \w+\.default /, 'a client that leaves it out gets another answer'],
-  [/^\w+ \w+\.x-required-scope /, 'a key that worked may not any more'],
+  [/^\w+ \w+\.default /, 'a client that omits it gets another response'],
+  [/^\w+ \w+\.x-required-scope /, 'a key that had access may lose it'],
   [/^\w+ (Operation\.tags|Info\.title) /, 'generated clients name their modules after it'],
   [/^\w+ PathItem\.key /, 'generated clients name their arguments after path parameters'],
   [/^\w+ (Schema|Parameter) #\/components\//, 'generated clients name a type after it'],
   [/^\w+ Schema\.(enum|format|title|type) /, 'generated clients make another type of it'],
   [/^\w+ Example(\.key)? /, 'client teams ask their mock for an example by its name'],
-  [/^\w+ Header\.required /, 'an answer may come without it'],
+  [/^\w+ Header\.required /, 'a response may lack it'],
   [/^\w+ \w+\.openapi /, "client teams' tools may not read it"],
-  [/^added (Response|MediaType) /, 'a client takes it for the answer that it knows'],
+  [/^added (Response|MediaType) /, 'a client mistakes it for the response that it knows'],
 ]
 
-/** What a list gained and lost; `undefined` when the change is not one of a list. */
+/** The gained and lost members of a list; `undefined` if the change is not one of a list. */
 function membersOf({ base, revision }: RedoclyChange) {
   if (!Array.isArray(base?.value) || !Array.isArray(revision?.value)) return undefined
   const [before, after] = [new Set<unknown>(base.value), new Set<unknown>(revision.value)]
@@ -85,12 +85,12 @@ function actionOf(change: RedoclyChange): string {
   return members.gained.length > 0 ? 'grown' : 'reordered'
 }
 
-const shown = (value: unknown) => {
+const quoted = (value: unknown) => {
   const text = JSON.stringify(value)
   return `\`${text.length > 60 ? `${text.slice(0, 59)}…` : text}\``
 }
 
-function tell(change: RedoclyChange, action: string): string {
+function describe(change: RedoclyChange, action: string): string {
   const { typeName, path, property, base, revision } = change
   if (property === undefined) {
     const isField = typeName === 'Schema' && /\/properties\/[^/]+$/.test(path)
@@ -98,14 +98,14 @@ function tell(change: RedoclyChange, action: string): string {
     return action === 'added' ? `new ${noun}` : `${noun} ${action}`
   }
   if (action === 'reordered') return `\`${property}\` reordered`
-  if (action === 'set') return `\`${property}\` set to ${shown(revision?.value)}`
-  if (action === 'unset') return `\`${property}\` removed, was ${shown(base?.value)}`
+  if (action === 'set') return `\`${property}\` set to ${quoted(revision?.value)}`
+  if (action === 'unset') return `\`${property}\` removed, was ${quoted(base?.value)}`
   const members = Object.entries(membersOf(change) ?? {}).filter(([, values]) => values.length > 0)
-  if (members.length === 0) return `\`${property}\` changed from ${shown(base?.value)} to ${shown(revision?.value)}`
-  return `\`${property}\` ${members.map(([verb, values]) => `${verb} ${values.map(shown).join(', ')}`).join(', ')}`
+  if (members.length === 0) return `\`${property}\` changed from ${quoted(base?.value)} to ${quoted(revision?.value)}`
+  return `\`${property}\` ${members.map(([verb, values]) => `${verb} ${values.map(quoted).join(', ')}`).join(', ')}`
 }
 
-/** Rates one reported change and says what it is. */
+/** Rates and describes one reported change. */
 export function judge(change: RedoclyChange, base: Json, revision: Json): Change {
   const { typeName, property, impact, verdicts, path, kind } = change
   const action = actionOf(change)
@@ -115,11 +115,11 @@ export function judge(change: RedoclyChange, base: Json, revision: Json): Change
   const pointer = (kind === 'removed' ? change.base : change.revision)?.pointer ?? path
   const reason = REASONS.find(([pattern]) => pattern.test(subject))?.[1] ?? 'it is not known to be harmless to clients'
   const verdict = verdicts.map(({ message }) => message).join(' ')
-  const told = tell(change, action)
+  const description = describe(change, action)
   return {
     rating,
     pointer,
     place: placeOf(kind === 'removed' ? base : revision, pointer.replace(new RegExp(`/${property}$`), '')),
-    what: rating === 'breaking' ? verdict || `${told}: ${reason}` : told,
+    what: rating === 'breaking' ? verdict || `${description}: ${reason}` : description,
   }
 }

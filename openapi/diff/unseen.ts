@@ -1,9 +1,9 @@
-/** The changes that `redocly diff` does not see. */
+/** The changes that `redocly diff` does not detect. */
 import { isDeepStrictEqual } from 'node:util'
 import { below, child, entriesOf, isRecord, type Json, nodeAt, placeOf, refOf } from './document.ts'
 import type { Change, Rating } from './judge.ts'
 
-/** Sets that the document leaves open, so that their known values stand in its examples only. */
+/** Properties with an open set of values, whose known values appear only in the document's examples. */
 const OPEN_SETS = new Set(['code', 'event_type', 'view_type'])
 
 const isOperation = (node: unknown): node is { parameters?: unknown[]; responses: Json } =>
@@ -16,13 +16,13 @@ const changeAt = (document: Json, rating: Rating, pointer: string, what: string)
   what,
 })
 
-/** Schemas that have another name where they are used: generated clients' types follow. */
+/** Schemas with another name where they are used: the types of generated clients follow it. */
 function renamedSchemas(base: Json, revision: Json): Change[] {
   const found = new Map<string, Change>()
   const nameOf = (ref: string | undefined) => ref?.match(/^#\/components\/schemas\/(.*)/)?.[1]
   const walk = (before: unknown, after: unknown, pointer: string): void => {
     if (!isRecord(before) || !isRecord(after)) return
-    // Parameters stand in a list: what has another name is another one.
+    // Parameters are in a list: one with another name is another parameter.
     if (typeof before.name === 'string' && before.name !== after.name) return
     const [from, to] = [refOf(before), refOf(after)]
     const [was, is] = [nameOf(from), nameOf(to)]
@@ -30,7 +30,7 @@ function renamedSchemas(base: Json, revision: Json): Change[] {
       const what = `the type ${was ?? '(unnamed)'} is now ${is ?? '(unnamed)'}: generated clients name theirs after it`
       found.set(pointer, changeAt(revision, 'breaking', pointer, what))
     } else if (was !== undefined) {
-      return // The schema itself is met among the components.
+      return // The schema itself is compared among the components.
     } else if (from !== undefined || to !== undefined) {
       walk(from ? nodeAt(base, from) : before, to ? nodeAt(revision, to) : after, to ?? pointer)
     } else {
@@ -52,7 +52,7 @@ const sharedOperations = (base: Json, revision: Json) =>
     }),
   )
 
-/** Parameters that have another position: generated clients take them as arguments in the document's order. */
+/** Parameters at another position: generated clients have them as arguments in the document's order. */
 function movedParameters(base: Json, revision: Json): Change[] {
   const names = (document: Json, parameters: unknown[] = []) =>
     Object.keys(parameters).map((i) => (child(document, parameters, i) as { name: string }).name)
@@ -65,7 +65,7 @@ function movedParameters(base: Json, revision: Json): Change[] {
   })
 }
 
-/** Codes and kinds that an answer was known to have, and has no example of any more. */
+/** Values of open sets that a response no longer has an example of. */
 function lostValues(base: Json, revision: Json): Change[] {
   const known = (value: unknown): string[] =>
     entriesOf(value).flatMap(([key, item]) =>
@@ -82,13 +82,13 @@ function lostValues(base: Json, revision: Json): Change[] {
     Object.keys(after.responses).flatMap((status) => {
       const response = below(`${pointer}/responses`, status)
       const lost = exemplified(base, response).difference(exemplified(revision, response))
-      const what = (value: string) => `${value} has no example any more: clients act on it`
+      const what = (value: string) => `${value} no longer has an example: clients act on it`
       return [...lost].map((value) => changeAt(revision, 'breaking', response, what(value)))
     }),
   )
 }
 
-/** Examples and links with another content, which redocly does not look into. */
+/** Examples and links with other content, which redocly does not compare. */
 const changedTexts = (base: Json, revision: Json): Change[] =>
   ['#/components/examples', '#/components/links'].flatMap((pointer) =>
     Object.keys(nodeAt(revision, pointer) ?? {}).flatMap((name) => {
@@ -99,6 +99,6 @@ const changedTexts = (base: Json, revision: Json): Change[] =>
     }),
   )
 
-/** What has another type name, position, example or link. */
+/** Changed type names, positions, examples and links. */
 export const unseenChanges = (base: Json, revision: Json): Change[] =>
   [renamedSchemas, movedParameters, lostValues, changedTexts].flatMap((check) => check(base, revision))

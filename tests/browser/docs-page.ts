@@ -4,23 +4,23 @@ import { type BrowserContextOptions, chromium, type Locator, type Page } from 'p
 import { loadDemo } from '../../src/cli/demo.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
-/** Whose screen the page is looked at on. Nothing moves, so that what is looked at is what stays. */
+/** The screens to test on, without animations, which would make the tests race. */
 export const SCREENS = {
-  desk: { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' },
-  'dark desk': { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', colorScheme: 'dark' },
+  desktop: { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' },
+  'dark desktop': { viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce', colorScheme: 'dark' },
   phone: { viewport: { width: 360, height: 740 }, reducedMotion: 'reduce', isMobile: true, hasTouch: true },
 } satisfies Record<string, BrowserContextOptions>
 
 export type Screen = keyof typeof SCREENS
 
-/** A service with demo data, and Chromium to look at its docs page with. */
+/** A service with demo data, and Chromium to use its docs page. */
 export interface Docs {
   api: TestApp
   address: string
-  /** The page, loaded anew, for a reader who was never here; what it does wrong is among the complaints. */
+  /** Opens the page in a new browser context; its errors are reported by `takeErrors`. */
   open: (screen?: Screen) => Promise<Page>
-  /** Errors and warnings of the console, violations of the CSP, and requests to other origins; taken by asking. */
-  complaints: () => string[]
+  /** Returns and clears the console's errors and warnings, CSP violations, and requests to other origins. */
+  takeErrors: () => string[]
   close: () => Promise<void>
 }
 
@@ -36,21 +36,21 @@ export async function startDocs(): Promise<Docs> {
       await api.close()
       throw new Error('Chromium does not start: install it (Debian: chromium), or name yours in CHROMIUM', { cause })
     })
-  const complaints: string[] = []
+  const errors: string[] = []
 
   return {
     api,
     address,
-    open: async (screen = 'desk') => {
+    open: async (screen = 'desktop') => {
       const context = await browser.newContext(SCREENS[screen])
       const page = await context.newPage()
       page.on('console', (message) => {
-        if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text())
+        if (message.type() === 'error' || message.type() === 'warning') errors.push(message.text())
       })
-      page.on('pageerror', (error) => complaints.push(error.message))
+      page.on('pageerror', (error) => errors.push(error.message))
       page.on('request', (request) => {
         const url = request.url()
-        if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) complaints.push(`asked for ${url}`)
+        if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) errors.push(`request to ${url}`)
       })
       await page.addInitScript(`addEventListener('securitypolicyviolation', (violation) =>
         console.error('CSP forbids', violation.effectiveDirective, violation.blockedURI))`)
@@ -58,7 +58,7 @@ export async function startDocs(): Promise<Docs> {
       await page.locator('.opblock').first().waitFor()
       return page
     },
-    complaints: () => complaints.splice(0),
+    takeErrors: () => errors.splice(0),
     close: async () => {
       await browser.close()
       await api.close()
@@ -66,12 +66,12 @@ export async function startDocs(): Promise<Docs> {
   }
 }
 
-/** Where an operation is on the page. */
+/** The element of an operation. */
 export const blockOf = (page: Page, operationId: string): Locator => page.locator(`.opblock[id$="-${operationId}"]`)
 
 export const authorizeButton = (page: Page): Locator => page.locator('.scheme-container button.authorize')
 
-/** Gives the page a key as a reader does. */
+/** Enters a key as a reader does. */
 export async function authorize(page: Page, key: string): Promise<void> {
   await authorizeButton(page).click()
   await page.fill('dialog input', key)
@@ -86,21 +86,21 @@ export async function expand(page: Page, operationId: string): Promise<Locator> 
   return block
 }
 
-/** Executes an expanded operation. @returns the answer's status and body as the page shows them */
+/** Executes an expanded operation. @returns the response's status and body as the page shows them */
 export async function execute(block: Locator): Promise<{ status: string; body: Locator }> {
   await block.locator('button.execute').click()
-  return answerOf(block)
+  return responseOf(block)
 }
 
-/** Waits for the answer. */
-export async function answerOf(block: Locator): Promise<{ status: string; body: Locator }> {
-  const answer = block.locator('.live-responses-table .response')
-  const status = await answer.locator('.response-col_status').innerText()
-  return { status: status.trim(), body: answer.locator('.highlight-code pre') }
+/** Waits for the response. */
+export async function responseOf(block: Locator): Promise<{ status: string; body: Locator }> {
+  const response = block.locator('.live-responses-table .response')
+  const status = await response.locator('.response-col_status').innerText()
+  return { status: status.trim(), body: response.locator('.highlight-code pre') }
 }
 
-/** Keeps a picture to look at when `SCREENSHOTS` names a folder for them. */
-export async function picture(page: Page, name: string): Promise<void> {
+/** Saves a screenshot if `SCREENSHOTS` names a folder for them. */
+export async function screenshot(page: Page, name: string): Promise<void> {
   const folder = process.env.SCREENSHOTS
   if (!folder) return
   await mkdir(folder, { recursive: true })

@@ -9,8 +9,8 @@ import {
   type Docs,
   execute,
   expand,
-  picture,
   type Screen,
+  screenshot,
   startDocs,
 } from './docs-page.ts'
 
@@ -22,30 +22,33 @@ beforeAll(async () => {
   page = await docs.open()
 })
 
-afterEach(() => expect(docs.complaints()).toEqual([]))
+afterEach(() => expect(docs.takeErrors()).toEqual([]))
 
 afterAll(() => docs?.close())
 
 describe('the first screen', () => {
-  test.each<Screen>(['desk', 'dark desk', 'phone'])('says on a %s what this is and how to start', async (screen) => {
-    const page = await docs.open(screen)
-    expect(await page.title()).toBe('Flowtrail API')
-    expect(await page.getAttribute('link[rel=icon]', 'href')).toContain('favicon.svg')
-    const height = page.viewportSize()?.height ?? 0
-    for (const place of [page.locator('.info li').last(), authorizeButton(page), blockOf(page, 'listModules')]) {
-      const box = await place.boundingBox()
-      expect((box?.y ?? height) + (box?.height ?? 0)).toBeLessThanOrEqual(height)
-    }
-    await picture(page, `${screen} first screen`)
-    await page.context().close()
-  })
+  test.each<Screen>(['desktop', 'dark desktop', 'phone'])(
+    'shows on a %s the description and the first steps',
+    async (screen) => {
+      const page = await docs.open(screen)
+      expect(await page.title()).toBe('Flowtrail API')
+      expect(await page.getAttribute('link[rel=icon]', 'href')).toContain('favicon.svg')
+      const height = page.viewportSize()?.height ?? 0
+      for (const place of [page.locator('.info li').last(), authorizeButton(page), blockOf(page, 'listModules')]) {
+        const box = await place.boundingBox()
+        expect((box?.y ?? height) + (box?.height ?? 0)).toBeLessThanOrEqual(height)
+      }
+      await screenshot(page, `${screen} first screen`)
+      await page.context().close()
+    },
+  )
 
-  test('names the place of the demo key, but not the key', async () => {
+  test('names the file with the demo key, but not the key', async () => {
     expect(await page.innerText('.info')).toContain('/data/demo-key')
     expect(await page.content()).not.toContain(docs.api.key)
   })
 
-  test('folds the chapters of the description under their names', async () => {
+  test('collapses the chapters of the description under their names', async () => {
     const fold = page.locator('.info details')
     expect(await fold.locator('summary').innerText()).toBe(
       'Read more: keys, errors, paging, timestamps, changes, conditional reads',
@@ -54,19 +57,19 @@ describe('the first screen', () => {
     expect(await chapter.isVisible()).toBe(false)
     await fold.locator('summary').click()
     expect(await chapter.isVisible()).toBe(true)
-    await picture(page, 'desk read more')
+    await screenshot(page, 'desktop read more')
   })
 
   test('links to the document as YAML and as JSON', async () => {
     const links = await page.locator('.info .description a').all()
     expect(await Promise.all(links.map((link) => link.innerText()))).toEqual(['openapi.yaml', 'openapi.json'])
     for (const link of links) {
-      const answer = await page.request.get(new URL((await link.getAttribute('href')) ?? '', docs.address).href)
-      expect(await answer.text()).toContain('Flowtrail API')
+      const response = await page.request.get(new URL((await link.getAttribute('href')) ?? '', docs.address).href)
+      expect(await response.text()).toContain('Flowtrail API')
     }
   })
 
-  test('says without the demo whom to ask for a key', async () => {
+  test('says who provides a key when there is no demo project', async () => {
     const { app, close } = await createTestApp()
     const { description } = (await app.inject('/docs/json')).json().info
     expect(description).toContain('1. Get a key of your project from the operator of this server')
@@ -75,27 +78,27 @@ describe('the first screen', () => {
   })
 })
 
-test('authorization is kept over a reload', async () => {
+test('authorization survives a reload', async () => {
   await authorize(page, docs.api.key)
   await page.reload()
   await page.locator('.scheme-container button.authorize.locked').waitFor()
 })
 
 describe.each(Object.values(operations))('$operationId', ({ operationId, responses }) => {
-  test('answers 200 with the values filled in', async () => {
+  test('responds with 200 to the values filled in', async () => {
     const block = await expand(page, operationId)
     const { status, body } = await execute(block)
     expect(status).toBe('200')
     expect(JSON.parse(await body.innerText())).toBeTruthy()
     await body.scrollIntoViewIfNeeded()
-    await picture(page, `desk ${operationId}`)
+    await screenshot(page, `desktop ${operationId}`)
   })
 
   const documented = Object.entries(responses).map(([status, response]) => ({
     status,
     examples: Object.entries(response.content?.['application/json']?.examples ?? {}),
   }))
-  test.each(documented)('shows what $status looks like', async ({ status, examples }) => {
+  test.each(documented)('shows examples of $status', async ({ status, examples }) => {
     const response = blockOf(page, operationId).locator(`.response[data-code="${status}"]`)
     expect(await response.locator('.response-col_description').innerText()).not.toBe('')
     const choice = response.locator('.examples-select-element')
@@ -109,7 +112,7 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
     }
     if (status !== '400') return
     await response.locator('summary').scrollIntoViewIfNeeded()
-    await picture(page, `desk ${operationId} 400`)
+    await screenshot(page, `desktop ${operationId} 400`)
   })
 
   test('closes again', async () => {
@@ -118,7 +121,7 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
   })
 })
 
-test('an operation has an address', async () => {
+test('an operation has a URL', async () => {
   const page = await docs.open()
   await expand(page, 'getEntry')
   await page.waitForURL('**/docs#/Entries/getEntry')
@@ -127,9 +130,9 @@ test('an operation has an address', async () => {
   await page.context().close()
 })
 
-test('whatever the page does wrong is complained about', async () => {
+test('every error of the page is reported', async () => {
   const page = await docs.open()
-  const planted = [
+  const mistakes = [
     [`console.warn('a warning')`, 'a warning'],
     [`setTimeout(() => { throw new Error('an error') })`, 'an error'],
     [`fetch('http://docs.invalid/').catch(() => {})`, 'CSP forbids connect-src'],
@@ -137,12 +140,12 @@ test('whatever the page does wrong is complained about', async () => {
       `document.body.append(Object.assign(document.createElement('img'), { src: '//docs.invalid/' }))`,
       'CSP forbids img-src',
     ],
-    [`location = 'http://docs.invalid/'`, 'asked for http://docs.invalid/'],
+    [`location = 'http://docs.invalid/'`, 'request to http://docs.invalid/'],
   ] as const
-  for (const [mistake, complaint] of planted) {
+  for (const [mistake, error] of mistakes) {
     await page.evaluate(mistake)
-    await expect.poll(docs.complaints).toContainEqual(expect.stringContaining(complaint))
+    await expect.poll(docs.takeErrors).toContainEqual(expect.stringContaining(error))
   }
   await page.context().close()
-  docs.complaints()
+  docs.takeErrors()
 })

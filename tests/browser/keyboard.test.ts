@@ -1,7 +1,7 @@
 import type { Locator, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { operations } from '../support/contract.ts'
-import { answerOf, authorizeButton, blockOf, type Docs, startDocs } from './docs-page.ts'
+import { authorizeButton, blockOf, type Docs, responseOf, startDocs } from './docs-page.ts'
 
 let docs: Docs
 let page: Page
@@ -11,7 +11,7 @@ beforeAll(async () => {
   page = await docs.open()
 })
 
-afterEach(() => expect(docs.complaints()).toEqual([]))
+afterEach(() => expect(docs.takeErrors()).toEqual([]))
 
 afterAll(() => docs?.close())
 
@@ -19,39 +19,39 @@ const MAX_STOPS = 120
 
 const focused = (place: Locator) => place.and(page.locator(':focus'))
 
-/** Presses Tab until the focus is there; each stop on the way has to show that it has the focus. */
+/** Presses Tab until the element has the focus; each stop on the way has to show its focus. */
 async function tabTo(place: Locator): Promise<void> {
   for (let stop = 0; stop < MAX_STOPS; stop++) {
     await page.keyboard.press('Tab')
-    expect(await unseenFocus()).toBeNull()
+    expect(await invisibleFocus()).toBeNull()
     if ((await focused(place).count()) === 1) return
   }
-  throw new Error(`${MAX_STOPS} times Tab did not lead to ${place}`)
+  throw new Error(`${MAX_STOPS} presses of Tab did not reach ${place}`)
 }
 
-// Of the browser, where the function below runs.
+// Browser globals of the function below, which runs there.
 declare const innerHeight: number
 declare function getComputedStyle(element: unknown): { outlineStyle: string; outlineWidth: string }
 
-/** The focused element unless it is on the screen, large enough to see, and outlined. */
-const unseenFocus = () =>
+/** The focused element, or null if it is on the screen, large enough to see, and outlined. */
+const invisibleFocus = () =>
   page.locator(':focus').evaluate((element) => {
     const { outlineStyle, outlineWidth } = getComputedStyle(element)
     const { width, height, top, bottom } = element.getBoundingClientRect()
-    const isSeen = width >= 10 && height >= 10 && top < innerHeight && bottom > 0
-    return isSeen && outlineStyle === 'solid' && Number.parseFloat(outlineWidth) >= 2 ? null : element.outerHTML
+    const isVisible = width >= 10 && height >= 10 && top < innerHeight && bottom > 0
+    return isVisible && outlineStyle === 'solid' && Number.parseFloat(outlineWidth) >= 2 ? null : element.outerHTML
   })
 
 describe('the authorization dialog', () => {
   const dialog = () => page.locator('dialog')
 
-  test('keeps the focus inside, and gives it back when Escape closes it', async () => {
+  test('traps the focus, and restores it when Escape closes the dialog', async () => {
     await tabTo(authorizeButton(page))
     await page.keyboard.press('Enter')
     await focused(dialog().locator('input')).waitFor()
     for (let stop = 0; stop < 10; stop++) {
       await page.keyboard.press('Tab')
-      // Between the last and the first stop the browser's own controls have the focus.
+      // Between the last and the first stop, the browser's own controls have the focus.
       expect(await page.locator(':focus:not(dialog *)').count()).toBe(0)
     }
     await page.keyboard.press('Escape')
@@ -59,7 +59,7 @@ describe('the authorization dialog', () => {
     await focused(authorizeButton(page)).waitFor()
   })
 
-  test('takes a key', async () => {
+  test('accepts a key', async () => {
     await page.keyboard.press('Space')
     await focused(dialog().locator('input')).waitFor()
     await page.keyboard.type(docs.api.key)
@@ -71,7 +71,7 @@ describe('the authorization dialog', () => {
   })
 })
 
-test.each(Object.keys(operations))('%s can be opened, tried and read', async (operationId) => {
+test.each(Object.keys(operations))('%s can be opened, executed and read', async (operationId) => {
   await page.goto(`${docs.address}/docs`)
   const block = blockOf(page, operationId)
   await block.waitFor()
@@ -79,10 +79,10 @@ test.each(Object.keys(operations))('%s can be opened, tried and read', async (op
   await page.keyboard.press('Enter')
   await tabTo(block.locator('button.execute'))
   await page.keyboard.press('Space')
-  expect((await answerOf(block)).status).toBe('200')
+  expect((await responseOf(block)).status).toBe('200')
   await tabTo(block.locator('.download-contents'))
 
-  // The examples of an error, and the headers that come with it.
+  // The examples and headers of an error.
   const error = block.locator('.response[data-code="400"]')
   await tabTo(error.locator('.examples-select-element'))
   const examples = Object.values(

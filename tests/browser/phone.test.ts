@@ -1,7 +1,7 @@
 import type { Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { operations } from '../support/contract.ts'
-import { authorizeButton, blockOf, type Docs, execute, expand, picture, SCREENS, startDocs } from './docs-page.ts'
+import { authorizeButton, blockOf, type Docs, execute, expand, SCREENS, screenshot, startDocs } from './docs-page.ts'
 
 let docs: Docs
 let page: Page
@@ -12,46 +12,46 @@ beforeAll(async () => {
   page = await docs.open('phone')
 })
 
-afterEach(() => expect(docs.complaints()).toEqual([]))
+afterEach(() => expect(docs.takeErrors()).toEqual([]))
 
 afterAll(() => docs?.close())
 
-// Of the browser, where a function below runs.
+// Browser global of a function below, which runs there.
 declare function getComputedStyle(element: unknown): { fontSize: string }
 
-/** A phone shows a page that is too wide smaller; either way it is wider than the phone. */
+/** A page that is too wide either scrolls or is scaled down, which widens the viewport. */
 const expectToFit = async () =>
   expect(await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')).toEqual([width, width])
 
-test('the description fits, folded and unfolded', async () => {
+test('the description fits, collapsed and expanded', async () => {
   await expectToFit()
   await page.locator('.info summary').tap()
   await expectToFit()
-  await picture(page, 'phone read more')
+  await screenshot(page, 'phone read more')
 })
 
-test('the authorization dialog fits and takes a key', async () => {
+test('the authorization dialog fits and accepts a key', async () => {
   await authorizeButton(page).tap()
   const box = await page.locator('.modal-ux').boundingBox()
   expect(box?.width).toBeLessThanOrEqual(width)
   expect(box?.height).toBeLessThanOrEqual(height)
-  await picture(page, 'phone authorization')
+  await screenshot(page, 'phone authorization')
   await page.fill('dialog input', docs.api.key)
   await page.locator('dialog button[type=submit]').tap()
   await page.locator('dialog .btn-done').tap()
   await expectToFit()
 })
 
-test.each(Object.keys(operations))('%s can be tried and its answers read', async (operationId) => {
+test.each(Object.keys(operations))('%s can be executed and its responses read', async (operationId) => {
   const block = await expand(page, operationId)
   await expectToFit()
-  await picture(page, `phone ${operationId} open`)
+  await screenshot(page, `phone ${operationId} open`)
   const { status, body } = await execute(block)
   expect(status).toBe('200')
   await body.scrollIntoViewIfNeeded()
-  await picture(page, `phone ${operationId} answer`)
-  // Headers and links too.
-  for (const fold of await block.locator('summary').all()) await fold.tap()
+  await screenshot(page, `phone ${operationId} response`)
+  // With headers and links.
+  for (const summary of await block.locator('summary').all()) await summary.tap()
   await expectToFit()
   const texts = await block.locator('pre:visible').evaluateAll((all) =>
     all.map((text) => ({

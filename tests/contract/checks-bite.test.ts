@@ -10,7 +10,7 @@ import { errorHandler } from '../../src/http/error-handler.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { answerProblems, watchAnswers } from '../support/contract.ts'
+import { responseViolations, watchResponses } from '../support/contract.ts'
 import { exampleCall } from '../support/example-call.ts'
 
 const version = { module_id: 'quiz', version_number: 2, saved_at: '2026-01-12T10:00:00.000Z', json_string: '{}' }
@@ -28,144 +28,152 @@ const errorHeaders = {
 }
 const error = { error: { code: 'rate_limited', message: 'Wait.' }, projectId: 'demo' }
 
-describe('answerProblems', () => {
-  const problems = (status: number, headers: Record<string, unknown>, body?: unknown) =>
-    answerProblems('getModuleVersion', status, headers, body === undefined ? '' : JSON.stringify(body))
+describe('responseViolations', () => {
+  const violations = (status: number, headers: Record<string, unknown>, body?: unknown) =>
+    responseViolations('getModuleVersion', status, headers, body === undefined ? '' : JSON.stringify(body))
 
   test.each([
-    ['a version', problems(200, readHeaders, version)],
-    ['what is not modified', problems(304, readHeaders)],
-    ['a refusal', problems(429, { ...errorHeaders, 'retry-after': '7' }, error)],
-    ['a refusal outside the document', answerProblems(undefined, 404, errorHeaders, JSON.stringify(error))],
+    ['a version', violations(200, readHeaders, version)],
+    ['a 304', violations(304, readHeaders)],
+    ['an error', violations(429, { ...errorHeaders, 'retry-after': '7' }, error)],
+    ['an error outside the document', responseViolations(undefined, 404, errorHeaders, JSON.stringify(error))],
   ])('finds nothing in %s', (_, found) => {
     expect(found).toEqual([])
   })
 
   const without = <T extends object>(value: T, name: keyof T) => ({ ...value, [name]: undefined })
   test.each([
-    ['an undocumented status', problems(404.5, errorHeaders, error), 'status 404.5 is not documented'],
-    ['a missing field', problems(200, readHeaders, without(version, 'saved_at')), "required property 'saved_at'"],
-    ['an extra field', problems(200, readHeaders, { ...version, note: '' }), '"additionalProperty":"note"'],
-    ['null', problems(200, readHeaders, { ...version, json_string: null }), '/json_string must be string'],
-    ['text for an integer', problems(200, readHeaders, { ...version, version_number: '2' }), 'must be integer'],
-    ['a fraction', problems(200, readHeaders, { ...version, version_number: 1.7 }), 'must be integer'],
+    ['an undocumented status', violations(404.5, errorHeaders, error), 'status 404.5 is not documented'],
+    ['a missing field', violations(200, readHeaders, without(version, 'saved_at')), "required property 'saved_at'"],
+    ['an extra field', violations(200, readHeaders, { ...version, note: '' }), '"additionalProperty":"note"'],
+    ['null', violations(200, readHeaders, { ...version, json_string: null }), '/json_string must be string'],
+    ['text for an integer', violations(200, readHeaders, { ...version, version_number: '2' }), 'must be integer'],
+    ['a fraction', violations(200, readHeaders, { ...version, version_number: 1.7 }), 'must be integer'],
     [
       'more than 32 bits',
-      problems(200, readHeaders, { ...version, version_number: 2 ** 31 }),
+      violations(200, readHeaders, { ...version, version_number: 2 ** 31 }),
       'must match format "int32"',
     ],
     [
       'a date without milliseconds',
-      problems(200, readHeaders, { ...version, saved_at: '2026-01-12T10:00:00Z' }),
+      violations(200, readHeaders, { ...version, saved_at: '2026-01-12T10:00:00Z' }),
       'date-time',
     ],
-    ['an offset', problems(200, readHeaders, { ...version, saved_at: '2026-01-12T10:00:00.000+01:00' }), 'date-time'],
+    ['an offset', violations(200, readHeaders, { ...version, saved_at: '2026-01-12T10:00:00.000+01:00' }), 'date-time'],
     [
       'a day that is not',
-      problems(200, readHeaders, { ...version, saved_at: '2026-02-30T10:00:00.000Z' }),
+      violations(200, readHeaders, { ...version, saved_at: '2026-02-30T10:00:00.000Z' }),
       'date-time',
     ],
-    ['an array for an object', problems(200, readHeaders, [version]), 'must be object'],
-    ['an unwrapped error', problems(429, { ...errorHeaders, 'retry-after': '7' }, error.error), "property 'error'"],
+    ['an array for an object', violations(200, readHeaders, [version]), 'must be object'],
+    ['an unwrapped error', violations(429, { ...errorHeaders, 'retry-after': '7' }, error.error), "property 'error'"],
     [
       'an extra field deep in an error',
-      problems(429, { ...errorHeaders, 'retry-after': '7' }, { error: { ...error.error, hint: '' } }),
+      violations(429, { ...errorHeaders, 'retry-after': '7' }, { error: { ...error.error, hint: '' } }),
       '"hint"',
     ],
-    ['a missing header', problems(200, without(readHeaders, 'etag'), version), 'header etag is missing'],
-    ['a weak ETag', problems(200, { ...readHeaders, etag: 'W/"e1"' }, version), 'header etag'],
+    ['a missing header', violations(200, without(readHeaders, 'etag'), version), 'header etag is missing'],
+    ['a weak ETag', violations(200, { ...readHeaders, etag: 'W/"e1"' }, version), 'header etag'],
     [
       'an undocumented header',
-      problems(200, { ...readHeaders, 'x-powered-by': 'us' }, version),
+      violations(200, { ...readHeaders, 'x-powered-by': 'us' }, version),
       'x-powered-by is not documented',
     ],
-    ['a Retry-After in words', problems(429, { ...errorHeaders, 'retry-after': 'soon' }, error), 'header retry-after'],
-    ['a Retry-After of nothing', problems(429, { ...errorHeaders, 'retry-after': '0' }, error), 'header retry-after'],
+    [
+      'a Retry-After in words',
+      violations(429, { ...errorHeaders, 'retry-after': 'soon' }, error),
+      'header retry-after',
+    ],
+    ['a Retry-After of nothing', violations(429, { ...errorHeaders, 'retry-after': '0' }, error), 'header retry-after'],
     [
       'another media type',
-      problems(200, { ...readHeaders, 'content-type': 'text/html' }, version),
+      violations(200, { ...readHeaders, 'content-type': 'text/html' }, version),
       'content-type is text/html',
     ],
     [
       'another charset',
-      problems(200, { ...readHeaders, 'content-type': 'application/json; charset=latin1' }, version),
+      violations(200, { ...readHeaders, 'content-type': 'application/json; charset=latin1' }, version),
       'content-type',
     ],
-    ['what is no JSON', answerProblems('getModuleVersion', 200, readHeaders, '{"module_id":'), 'the body is not JSON'],
-    ['a body of what is not modified', problems(304, readHeaders, version), 'a body where there should be none'],
     [
-      'another shape outside the document',
-      answerProblems(undefined, 404, errorHeaders, '{"message":"Not Found"}'),
+      'a body that is not JSON',
+      responseViolations('getModuleVersion', 200, readHeaders, '{"module_id":'),
+      'the body is not JSON',
+    ],
+    ['a 304 with a body', violations(304, readHeaders, version), 'a body where there should be none'],
+    [
+      'an error of another shape outside the document',
+      responseViolations(undefined, 404, errorHeaders, '{"message":"Not Found"}'),
       "property 'error'",
     ],
-  ])('finds %s', (_, found, problem) => {
-    expect(found.join('\n')).toContain(problem)
+  ])('finds %s', (_, found, violation) => {
+    expect(found.join('\n')).toContain(violation)
   })
 })
 
-describe('watchAnswers', () => {
+describe('watchResponses', () => {
   let api: TestApp
   beforeAll(async () => {
     api = await createTestApp()
   })
   afterAll(() => api.close())
 
-  /** What is found when one handler answers so, with these headers on every answer. */
-  async function watch(answer: () => unknown, headers: Record<string, string> = {}): Promise<string> {
+  /** The violations found when a handler returns this result, with these headers on every response. */
+  async function watch(result: () => unknown, headers: Record<string, string> = {}): Promise<string> {
     const app = fastify()
-    const problems: string[] = []
+    const violations: string[] = []
     app.setErrorHandler(errorHandler)
-    watchAnswers(app, problems)
+    watchResponses(app, violations)
     app.addHook('onSend', async (_, reply) => void reply.headers({ 'x-request-id': 'r1', ...headers }))
     await registerRoutes(app, {
       document: (await readDocument('')).json,
-      handlers: { ...handlers, listModuleVersions: async () => answer() as Page<typeof summary> },
+      handlers: { ...handlers, listModuleVersions: async () => result() as Page<typeof summary> },
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       basePath: '',
     })
     await app.inject({ url: exampleCall('listModuleVersions').path, headers: { 'x-api-key': api.key } })
     await app.close()
-    return problems.join('\n')
+    return violations.join('\n')
   }
   const { json_string: _, ...summary } = version
   const page = (row: object) => () => new Page([row], undefined)
 
-  test('finds nothing in what is as documented', async () => {
+  test('finds nothing in a documented response', async () => {
     expect(await watch(page(summary))).toBe('')
   })
 
   test.each([
     ['a missing field', page({ ...summary, saved_at: undefined }), 'before serialization /0 must have'],
     [
-      'null, which is written as an empty text or 0',
+      'null, which is serialized as an empty string or 0',
       page({ ...summary, version_number: null }),
       'before serialization',
     ],
-    ['text that is written as an integer', page({ ...summary, version_number: '2' }), 'before serialization'],
-    ['a fraction that is cut off', page({ ...summary, version_number: 1.7 }), 'before serialization'],
+    ['text that is serialized as an integer', page({ ...summary, version_number: '2' }), 'before serialization'],
+    ['a fraction that is truncated', page({ ...summary, version_number: 1.7 }), 'before serialization'],
     ['a field that is dropped', page({ ...summary, json_string: '{}' }), 'before serialization'],
     ['a bad date', page({ ...summary, saved_at: 'yesterday' }), 'must match format "date-time"'],
-    ['a Date, which is written as text', page({ ...summary, saved_at: new Date(0) }), 'before serialization'],
+    ['a Date, which is serialized as text', page({ ...summary, saved_at: new Date(0) }), 'before serialization'],
     [
-      'an error that the operation does not have',
+      'an error that is not documented for the operation',
       () => Promise.reject(new ApiError('identifier_conflict', '')),
       'status 409 is not documented',
     ],
     [
-      'an error with a field that it does not have',
+      'an error with an undocumented field',
       () => Promise.reject(new ApiError('invalid_request', '', { resource: { note: '' } })),
       '"note"',
     ],
-  ])('finds %s', async (_, answer, problem) => {
-    expect(await watch(answer)).toContain(problem)
+  ])('finds %s', async (_, result, violation) => {
+    expect(await watch(result)).toContain(violation)
   })
 
   test.each([
     ['an undocumented header', { 'x-powered-by': 'us' }, 'header x-powered-by is not documented'],
     ['another media type', { 'content-type': 'text/html' }, 'content-type is text/html'],
-  ])('finds %s', async (_, headers, problem) => {
-    expect(await watch(page(summary), headers)).toContain(problem)
-    expect(await watch(() => Promise.reject(entryNotFound('e1')), headers)).toContain(problem)
+  ])('finds %s', async (_, headers, violation) => {
+    expect(await watch(page(summary), headers)).toContain(violation)
+    expect(await watch(() => Promise.reject(entryNotFound('e1')), headers)).toContain(violation)
   })
 })

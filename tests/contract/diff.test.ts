@@ -11,8 +11,8 @@ const text = readFileSync(new URL('../../generated/openapi.json', import.meta.ur
 type Node = Record<string, unknown>
 const document = JSON.parse(text) as { paths: Record<string, Record<string, { operationId: string }>> }
 
-/** The document with another value at a pointer: `undefined` removes, a function is given what is there. */
-function planted(pointer: string, value: unknown): string {
+/** The document with another value at a pointer: `undefined` removes, a function maps the present value. */
+function edited(pointer: string, value: unknown): string {
   const root = { '#': JSON.parse(text) as Node }
   const names = pointer.split('/').map((key) => key.replaceAll('~1', '/'))
   const parent = names.slice(0, -1).reduce<Node>((node, name) => node[name] as Node, root)
@@ -35,10 +35,10 @@ beforeAll(async () => {
 })
 afterAll(() => rm(directory, { recursive: true }))
 
-let planting = 0
+let revisions = 0
 async function changesOf(pointer: string, value: unknown, base = file('base')): Promise<Change[]> {
-  const revision = file(`${++planting}`)
-  await writeFile(revision, planted(pointer, value))
+  const revision = file(`${++revisions}`)
+  await writeFile(revision, edited(pointer, value))
   return compareFiles(base, revision)
 }
 
@@ -53,7 +53,7 @@ const renamed = (from: string, to: string) => (node: Node) => {
   expect(node).toHaveProperty([from])
   return Object.fromEntries(Object.entries(node).map(([key, value]) => [key === from ? to : key, value]))
 }
-/** The whole document with a name replaced wherever it stands. */
+/** The whole document with every occurrence of a name replaced. */
 const everywhere = (from: string, to: string) => (root: Node) => {
   expect(text).toContain(from)
   return JSON.parse(JSON.stringify(root).replaceAll(from, to))
@@ -80,7 +80,7 @@ const examples = (name: string) => `#/components/responses/${name}/${BODY}/examp
 const optional = { name: 'expand', in: 'query', schema: STRING }
 const required = { ...optional, required: true }
 
-/** @property where the break is told, when not where it was planted */
+/** @property where the pointer of the reported break, if not that of the edit */
 type Break = [name: string, pointer: string, value: unknown, what: RegExp, where?: string]
 
 const BREAKS: Break[] = [
@@ -95,16 +95,16 @@ const BREAKS: Break[] = [
   ],
   ['an operationId', `${entry}/operationId`, 'readEntry', /'getEntry' to 'readEntry'/],
   ['a tag', `${entry}/tags`, ['Runs'], /generated clients name their modules/],
-  ['another scope', `${entry}/x-required-scope`, 'events:write', /a key that worked/],
+  ['another scope', `${entry}/x-required-scope`, 'events:write', /a key that had access/],
   ['another server', '#/servers/0/url', '/v2', /`\/` became `\/v2`/],
   ['another OpenAPI', '#/openapi', '3.0.4', /tools may not read it/],
   ['another title', '#/info/title', 'Flow API', /generated clients name their modules/],
 
   // Keys
   ['another header of the key', '#/components/securitySchemes/ApiKey/name', 'X-Key', /'X-Api-Key' to 'X-Key'/],
-  ['no key any more', '#/security', [], /security requirement removed/, '#/security/0'],
-  ['no key any more for an operation', `${entry}/security`, [], /new security requirement list/],
-  ['a second thing to authenticate with', '#/security/0/Other', [], /now requires `Other`/],
+  ['keys no longer required', '#/security', [], /security requirement removed/, '#/security/0'],
+  ['keys no longer required for an operation', `${entry}/security`, [], /new security requirement list/],
+  ['a second credential', '#/security/0/Other', [], /now requires `Other`/],
 
   // Parameters
   ['a parameter removed', `${events}/parameters/2`, GONE, /`limit` query parameter was removed/],
@@ -116,7 +116,7 @@ const BREAKS: Break[] = [
     /name their arguments/,
     entry.replace('entryId', 'runId').replace('/get', ''),
   ],
-  ['a parameter elsewhere', `${parameter('Limit')}/in`, 'header', /is now a header parameter/],
+  ['a parameter in another place', `${parameter('Limit')}/in`, 'header', /is now a header parameter/],
   ['a parameter now required', `${parameter('Limit')}/required`, true, /became required/],
   [
     'a new required parameter',
@@ -132,7 +132,7 @@ const BREAKS: Break[] = [
     /take them by position/,
   ],
   ['parameters in another order', `${events}/parameters`, reversed, /take them by position/],
-  ['a parameter written otherwise', `${parameter('Limit')}/explode`, false, /`explode` of `limit`/],
+  ['a parameter in another style', `${parameter('Limit')}/explode`, false, /`explode` of `limit`/],
   [
     "a parameter component's name",
     '#',
@@ -142,16 +142,16 @@ const BREAKS: Break[] = [
   ],
 
   // Defaults
-  ['a changed default', `${parameter('Limit')}/schema/default`, 20, /`10` to `20`: .* gets another answer/],
-  ['a changed default of a shared type', `${schema('SortDirection')}/default`, 'ASC', /gets another answer/],
+  ['a changed default', `${parameter('Limit')}/schema/default`, 20, /`10` to `20`: .* gets another response/],
+  ['a changed default of a shared type', `${schema('SortDirection')}/default`, 'ASC', /gets another response/],
   [
     'a default removed',
     `${parameter('Limit')}/schema/default`,
     GONE,
-    /gets another answer/,
+    /gets another response/,
     `${parameter('Limit')}/schema`,
   ],
-  ['a default set', `${schema('ContactIdentifier.key')}/default`, 'email', /gets another answer/],
+  ['a default set', `${schema('ContactIdentifier.key')}/default`, 'email', /gets another response/],
 
   // Types' names
   [
@@ -169,7 +169,7 @@ const BREAKS: Break[] = [
     schema('FlowEntry'),
   ],
   [
-    'a schema written out',
+    'a schema inlined',
     `${schema('EntryPageViews.page_views')}/items`,
     { ...STRING },
     /type PageView is now \(unnamed\)/,
@@ -183,7 +183,7 @@ const BREAKS: Break[] = [
   ['a schema with a title', `${schema('FlowEntry')}/title`, 'Run', /make another type of it/],
 
   // Requests
-  ['a value no longer taken', `${schema('SortDirection')}/enum`, less('ASC'), /lost values: 'ASC'/],
+  ['a value no longer accepted', `${schema('SortDirection')}/enum`, less('ASC'), /lost values: 'ASC'/],
   ['known values only', `${schema('CustomEventInput.custom_event_name')}/enum`, ['a'], /was set to 'a'/],
   ['a lower maximum', `${parameter('Limit')}/schema/maximum`, 100, /'<= 1000' to '<= 100'/],
   ['a higher minimum', `${parameter('Limit')}/schema/minimum`, 2, /'>= 1' to '>= 2'/],
@@ -191,7 +191,7 @@ const BREAKS: Break[] = [
   ['a longer text', `${schema('CustomEventInput.custom_event_name')}/minLength`, 2, /'1' to '2'/],
   ['a pattern', `${schema('ContactIdentifier.key')}/pattern`, '^[a-z]+$', /`pattern` of `key`/],
   ['fewer items', `${schema('CustomEventInput.identifiers')}/maxItems`, 5, /'10' to '5'/],
-  ['different items only', `${schema('CustomEventInput.identifiers')}/uniqueItems`, true, /`uniqueItems`/],
+  ['unique items only', `${schema('CustomEventInput.identifiers')}/uniqueItems`, true, /`uniqueItems`/],
   ['multiples only', `${parameter('Limit')}/schema/multipleOf`, 10, /`multipleOf`/],
   ['another format of a field sent', `${schema('CustomEventInput.timestamp')}/format`, 'date', /'date-time' to 'date'/],
   [
@@ -207,7 +207,7 @@ const BREAKS: Break[] = [
     'object',
     /narrowed from 'string'/,
   ],
-  ['a field no longer taken', schema('CustomEventInput.custom_event_props'), GONE, /was removed/],
+  ['a field no longer accepted', schema('CustomEventInput.custom_event_props'), GONE, /was removed/],
   [
     'a field now required',
     `${schema('CustomEventInput')}/required`,
@@ -221,7 +221,12 @@ const BREAKS: Break[] = [
     /became required: `source`/,
     `${schema('CustomEventInput')}/required`,
   ],
-  ['a field that is not sent', `${schema('CustomEventInput.timestamp')}/readOnly`, true, /not known to be harmless/],
+  [
+    'a field that must not be sent',
+    `${schema('CustomEventInput.timestamp')}/readOnly`,
+    true,
+    /not known to be harmless/,
+  ],
   ['a further condition', `${schema('CustomEventInput.custom_event_name')}/not`, { enum: ['a'] }, /`not` .* was added/],
   [
     'another media type of a request',
@@ -237,7 +242,7 @@ const BREAKS: Break[] = [
     /new request body/,
   ],
 
-  // Answers
+  // Responses
   ['a field removed', schema('EntryEvent.page_id'), GONE, /Property `page_id` of `EntryEvent` was removed/],
   [
     'a field renamed',
@@ -257,7 +262,7 @@ const BREAKS: Break[] = [
   ['a number for an integer', `${schema('ModuleVersion.version_number')}/type`, 'number', /widened from 'integer'/],
   ['a longer integer', `${schema('ModuleVersion.version_number')}/format`, 'int64', /'int32' to 'int64'/],
   [
-    'a date that is a text',
+    'a date that is any text',
     `${schema('FlowEntry.created_at')}/format`,
     GONE,
     /`format` .* was removed/,
@@ -287,18 +292,23 @@ const BREAKS: Break[] = [
     `${modules}/responses/200/${BODY}/schema/type`,
   ],
   [
-    'another media type of an answer',
+    'another media type of a response',
     `${entry}/responses/200/content`,
     renamed('application/json', 'text/json'),
     /`application\/json` was removed/,
     `${entry}/responses/200/${BODY}`,
   ],
-  ['one media type more', `${entry}/responses/200/content/text~1csv`, { schema: STRING }, /takes it for the answer/],
+  [
+    'one media type more',
+    `${entry}/responses/200/content/text~1csv`,
+    { schema: STRING },
+    /mistakes it for the response/,
+  ],
   ['a status removed', `${entry}/responses/404`, GONE, /Response `404` was removed/],
   ['another status', `${record}/responses`, renamed('200', '201'), /`200` became `201`/, `${record}/responses/201`],
-  ['a second success', `${record}/responses/202`, { description: 'Later.' }, /takes it for the answer/],
+  ['a second success', `${record}/responses/202`, { description: 'Later.' }, /mistakes it for the response/],
   ['a header removed', `${events}/responses/200/headers/Next-Cursor`, GONE, /`Next-Cursor` was removed/],
-  ['a header that may be missing', `${header('ETag')}/required`, GONE, /may come without it/, header('ETag')],
+  ['a header that may be missing', `${header('ETag')}/required`, GONE, /may lack it/, header('ETag')],
   ['another type of a header', `${header('RetryAfter')}/schema/type`, 'string', /from 'integer' to 'string'/],
   [
     'an example under another name',
@@ -312,19 +322,19 @@ const BREAKS: Break[] = [
     'another error code',
     '#/components/examples/EntryNotFound/value/error/code',
     'gone',
-    /`code` entry_not_found has no example/,
+    /`code` entry_not_found no longer has an example/,
     `${entry}/responses/404`,
   ],
   [
-    'an event type that is not told',
+    'an event type that is not mentioned',
     '#',
     everywhere('"flowpage.viewed"', '"page.viewed"'),
-    /`event_type` flowpage.viewed has no example/,
+    /`event_type` flowpage.viewed no longer has an example/,
     `${events}/responses/200`,
   ],
 
   // Anything else
-  ['what nobody has thought of', `${record}/callbacks`, { done: {} }, /not known to be harmless/],
+  ['a part that no rule mentions', `${record}/callbacks`, { done: {} }, /not known to be harmless/],
   ['an unknown extension', '#/x-limits', { entries: 5 }, /not known to be harmless/],
 ]
 function withRequired(name: string) {
@@ -335,29 +345,29 @@ function withRequired(name: string) {
   })
 }
 
-const answer = { description: 'Gone.', content: {} }
+const response = { description: 'Gone.', content: {} }
 const ADDITIONS: [name: string, pointer: string, value: unknown][] = [
-  ['an operation on a new path', '#/paths/~1health', { get: { operationId: 'health', responses: { 200: answer } } }],
+  ['an operation on a new path', '#/paths/~1health', { get: { operationId: 'health', responses: { 200: response } } }],
   [
     'an operation on a known path',
     record.replace('/post', '/get'),
-    { operationId: 'listEvents', responses: { 200: answer } },
+    { operationId: 'listEvents', responses: { 200: response } },
   ],
   ['an optional parameter', `${entry}/parameters`, plus(optional)],
   ['a parameter no longer required', `${parameter('ProjectId')}/required`, false],
   ['another way to authenticate', '#/security', plus({})],
   ['an optional field of a request', schema('CustomEventInput.source'), STRING],
   ['a field no longer required', `${schema('CustomEventInput')}/required`, less('timestamp')],
-  ['a value more to send', `${schema('SortDirection')}/enum`, plus('NONE')],
+  ['one more value to send', `${schema('SortDirection')}/enum`, plus('NONE')],
   ['a higher maximum', `${parameter('Limit')}/schema/maximum`, 2000],
   ['a longer text', `${schema('CustomEventInput.custom_event_name')}/maxLength`, 400],
   ['no pattern', `${schema('CustomEventInput.custom_event_name')}/pattern`, GONE],
-  ['a field of an answer', schema('FlowEntry.note'), STRING],
+  ['a field of a response', schema('FlowEntry.note'), STRING],
   ['a field always there', schema('FlowEntry'), withRequired('note')],
   ['a known field now always there', `${schema('EntryEvent')}/required`, plus('page_id')],
   ['a header', `${entry}/responses/200/headers/Age`, { schema: STRING }],
   ['a header now always there', `${header('NextCursor')}/required`, true],
-  ['an error', `${entry}/responses/410`, answer],
+  ['an error', `${entry}/responses/410`, response],
   ['a deprecation', `${entry}/deprecated`, true],
 ]
 
@@ -375,16 +385,16 @@ const WORDING: [name: string, pointer: string, value: unknown][] = [
   ["a response component's name", '#', everywhere('EntryNotFound"', 'NoEntry"')],
 ]
 
-describe('a break is refused, and its place told', () => {
+describe('a break is refused, and its place reported', () => {
   test.concurrent.for(BREAKS)('%s', async ([, pointer, value, what, where = pointer]) => {
     const breaking = (await changesOf(pointer, value)).filter(({ rating }) => rating === 'breaking')
     expect(breaking).toContainEqual(expect.objectContaining({ pointer: where, what: expect.stringMatching(what) }))
   })
 })
 
-test('a difference that no check knows is refused', async () => {
+test('a difference that no check covers is refused', async () => {
   const inline = (value: unknown) => [`${modules}/responses/200/${BODY}/examples/inline`, { value: { value } }] as const
-  await writeFile(file('inline'), planted(...inline(1)))
+  await writeFile(file('inline'), edited(...inline(1)))
   expect(await changesOf(...inline(2), file('inline'))).toMatchObject([{ rating: 'breaking', pointer: '#' }])
 })
 
@@ -408,6 +418,6 @@ test.concurrent.for([
     `${schema('FlowEntry')}/properties`,
     (node: Node) => Object.fromEntries(Object.entries(node).toReversed()),
   ],
-] as const)('%s is no change', async ([, pointer, value]) => {
+] as const)('%s is not a change', async ([, pointer, value]) => {
   expect(await changesOf(pointer, value)).toEqual([])
 })

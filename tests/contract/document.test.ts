@@ -26,7 +26,7 @@ beforeAll(async () => {
 afterAll(() => api.close())
 
 describe('the document', () => {
-  test('names every code of the catalogue, each with its status, and no other', async () => {
+  test('names every error code with its status, and no other', async () => {
     const exemplified = documented.flatMap(({ responses }) =>
       Object.entries(responses).flatMap(([status, { content }]) =>
         Object.values(content?.['application/json']?.examples ?? {}).flatMap(({ value }) => {
@@ -36,8 +36,8 @@ describe('the document', () => {
       ),
     )
     const prose = await readFile(new URL('../../openapi/openapi.yaml', import.meta.url), 'utf8')
-    const told = prose.matchAll(/`([45]\d\d) ([a-z_]+)`/g).map(([, status, code]) => [code, Number(status)])
-    const pairs = [...exemplified, ...told].map((pair) => pair.join(' '))
+    const inProse = prose.matchAll(/`([45]\d\d) ([a-z_]+)`/g).map(([, status, code]) => [code, Number(status)])
+    const pairs = [...exemplified, ...inProse].map((pair) => pair.join(' '))
     expect([...new Set(pairs)].sort()).toEqual(
       Object.entries(STATUS_OF)
         .map((pair) => pair.join(' '))
@@ -48,28 +48,28 @@ describe('the document', () => {
   const schemasOf = (content: Record<string, { schema: Schema }> | undefined) =>
     Object.values(content ?? {}).flatMap(({ schema }) => objectsIn(schema))
   const sent = documented.flatMap(({ requestBody }) => schemasOf(requestBody?.content))
-  const answered = documented.flatMap(({ responses }) =>
+  const returned = documented.flatMap(({ responses }) =>
     Object.values(responses).flatMap(({ content }) => schemasOf(content)),
   )
 
-  test('closes every object of a request, so that a misspelt field is found', () => {
+  test('closes every object of a request, so that a misspelt field is an error', () => {
     expect(sent.length).toBeGreaterThan(1)
     for (const schema of sent) expect(schema).toHaveProperty('additionalProperties', false)
   })
 
-  test('leaves every object of an answer open, so that clients bear new fields', () => {
-    expect(answered.length).toBeGreaterThan(1)
-    for (const schema of answered) expect(schema).not.toHaveProperty('additionalProperties')
+  test('leaves every object of a response open, so that clients tolerate new fields', () => {
+    expect(returned.length).toBeGreaterThan(1)
+    for (const schema of returned) expect(schema).not.toHaveProperty('additionalProperties')
   })
 
-  test('says of every object what is required, out of what it has', () => {
-    for (const { required, properties } of [...sent, ...answered]) {
+  test('lists the required properties of every object', () => {
+    for (const { required, properties } of [...sent, ...returned]) {
       expect(required?.length).toBeGreaterThan(0)
       expect(Object.keys(properties ?? {})).toEqual(expect.arrayContaining(required ?? []))
     }
   })
 
-  test('has parameters at operations only, where glue does not lose their validation', () => {
+  test('has parameters at operations only, since glue would not validate others', () => {
     for (const item of Object.values(document.paths)) expect(item).not.toHaveProperty('parameters')
   })
 
@@ -97,7 +97,7 @@ function objectsIn(schema: Schema): Schema[] {
   return schema.type === 'object' ? [schema, ...below] : below
 }
 
-describe('the service refuses to boot', () => {
+describe('the service refuses to start', () => {
   const change = (edit: (paths: ApiDocument['paths']) => void) => async () => {
     const { json } = await readDocument('')
     const changed = structuredClone(json)
@@ -113,7 +113,7 @@ describe('the service refuses to boot', () => {
   const MODULES = '/projects/{projectId}/modules'
   const listModules = (paths: ApiDocument['paths']) => paths[MODULES]?.get as Operation
 
-  test('only when something is wrong', async () => {
+  test('only if something is wrong', async () => {
     await change(() => {})()
   })
   test.each([
@@ -151,32 +151,32 @@ describe('the service refuses to boot', () => {
 
 describe('HEAD', () => {
   const both = async (call: Call) => {
-    const headers = { ...call.headers, 'x-request-id': 'twins' }
+    const headers = { ...call.headers, 'x-request-id': 'both' }
     return Promise.all((['GET', 'HEAD'] as const).map((method) => api.call({ ...call, method, headers })))
   }
-  const apart = ({ date: _, ...headers }: Record<string, unknown>) => headers
+  const comparable = ({ date: _, ...headers }: Record<string, unknown>) => headers
 
   test.each(
     reads.flatMap((operationId): [string, Call][] => [
       [`${operationId}`, exampleCall(operationId)],
-      [`${operationId} with a filter that it does not know`, exampleCall(operationId, { query: { sort: 'title' } })],
+      [`${operationId} with an unknown filter`, exampleCall(operationId, { query: { sort: 'title' } })],
       [`${operationId} without key`, exampleCall(operationId, { key: null })],
-      [`${operationId} of what the caller has`, exampleCall(operationId, { headers: { 'if-none-match': '*' } })],
+      [`${operationId} of an unmodified resource`, exampleCall(operationId, { headers: { 'if-none-match': '*' } })],
     ]),
   )('of %s is its GET without the body', async (_, call) => {
     const [get, head] = await both(call)
     expect(head?.statusCode).toBe(get?.statusCode)
-    expect(apart(head?.headers ?? {})).toEqual(apart(get?.headers ?? {}))
+    expect(comparable(head?.headers ?? {})).toEqual(comparable(get?.headers ?? {}))
     expect(head?.body).toBe('')
   })
 
-  test('of a list with more than one page tells the next', async () => {
+  test('of a list with more than one page links to the next', async () => {
     const [, head] = await both(exampleCall('listModuleVersions', { query: { limit: '1' } }))
     expect(head?.headers.link).toContain(String(head?.headers['next-cursor']))
   })
 })
 
-describe('a method that a path does not have', () => {
+describe('a method that a path does not support', () => {
   const SENDABLE = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const
   const refused = operationIds.flatMap((operationId) => {
     const call = exampleCall(operationId)
@@ -185,13 +185,13 @@ describe('a method that a path does not have', () => {
     return SENDABLE.filter((method) => !allow.includes(method)).map((method) => ({ method, path, allow }))
   })
 
-  test.each(refused)('$method $path is answered 405', async ({ method, path, allow }) => {
+  test.each(refused)('$method $path gets a 405', async ({ method, path, allow }) => {
     for (const key of [api.key, null]) {
-      const answer = await api.call({ method, path, key, body: method === 'HEAD' ? undefined : '{' })
-      expect(answer.statusCode).toBe(405)
-      expect(answer.headers).toMatchObject({ allow: allow.join(', '), 'cache-control': 'no-store' })
+      const response = await api.call({ method, path, key, body: method === 'HEAD' ? undefined : '{' })
+      expect(response.statusCode).toBe(405)
+      expect(response.headers).toMatchObject({ allow: allow.join(', '), 'cache-control': 'no-store' })
       if (method !== 'HEAD') {
-        expect(answer.json()).toEqual({
+        expect(response.json()).toEqual({
           error: { code: 'method_not_allowed', message: `Method not allowed; this path supports ${allow.join(', ')}.` },
           projectId: 'demo',
         })
@@ -199,14 +199,14 @@ describe('a method that a path does not have', () => {
     }
   })
 
-  test('is answered 405 whatever method Node knows', async () => {
+  test('gets a 405 whatever method Node knows', async () => {
     const address = await api.listen()
     // CONNECT never reaches a route.
     for (const method of http.METHODS.filter((method) => !['GET', 'HEAD', 'CONNECT'].includes(method))) {
       const request = http.request(`${address}/projects/demo/modules`, { method }).end()
-      const [answer] = (await once(request, 'response')) as [IncomingMessage]
-      answer.resume()
-      expect([method, answer.statusCode, answer.headers.allow]).toEqual([method, 405, 'GET, HEAD'])
+      const [response] = (await once(request, 'response')) as [IncomingMessage]
+      response.resume()
+      expect([method, response.statusCode, response.headers.allow]).toEqual([method, 405, 'GET, HEAD'])
     }
   })
 })
@@ -223,15 +223,15 @@ describe.each([
 
   const get = (path: string) => based.call({ path, key: null })
 
-  test.each(operationIds)('answers %s there and nowhere else', async (operationId) => {
+  test.each(operationIds)('serves %s there and nowhere else', async (operationId) => {
     const call = exampleCall(operationId)
     expect((await based.call({ ...call, path: basePath + call.path })).statusCode).toBe(200)
-    const answer = await based.call({ ...call, path: elsewhere + call.path })
-    expect(answer.statusCode).toBe(404)
-    expect(answer.json()).toEqual({ error: { code: 'route_not_found', message: expect.any(String) } })
+    const response = await based.call({ ...call, path: elsewhere + call.path })
+    expect(response.statusCode).toBe(404)
+    expect(response.json()).toEqual({ error: { code: 'route_not_found', message: expect.any(String) } })
   })
 
-  test('links to next pages that are there', async () => {
+  test('links to next pages that exist', async () => {
     const versions = `${basePath}/projects/demo/modules/skin-quiz/versions`
     const first = await based.call({ path: `${versions}?limit=1&direction=ASC` })
     const cursor = first.headers['next-cursor']
@@ -244,11 +244,11 @@ describe.each([
   })
 
   test('refuses other methods there, and names the project', async () => {
-    const answer = await based.call({ method: 'DELETE', path: `${basePath}/projects/demo/modules` })
-    expect([answer.statusCode, answer.headers.allow, answer.json().projectId]).toEqual([405, 'GET, HEAD', 'demo'])
+    const response = await based.call({ method: 'DELETE', path: `${basePath}/projects/demo/modules` })
+    expect([response.statusCode, response.headers.allow, response.json().projectId]).toEqual([405, 'GET, HEAD', 'demo'])
   })
 
-  test('serves the document as YAML and as JSON, the same, with its own address', async () => {
+  test('serves the same document as YAML and as JSON, with its own server URL', async () => {
     const [yaml, json] = [await get(`${basePath}/openapi.yaml`), await get(`${basePath}/openapi.json`)]
     expect(yaml.headers['content-type']).toBe('application/yaml; charset=utf-8')
     expect(json.headers['content-type']).toBe('application/json; charset=utf-8')
@@ -256,7 +256,7 @@ describe.each([
     expect(json.json().servers).toEqual([{ url: basePath || '/', description: 'This server' }])
   })
 
-  test('serves /docs there, on its own files and document', async () => {
+  test('serves /docs there, with its own assets and document', async () => {
     const page = await get(`${basePath}/docs/`)
     expect(page.statusCode).toBe(200)
     expect(page.headers['content-type']).toContain('text/html')
@@ -270,7 +270,7 @@ describe.each([
     expect((await get(`${basePath}/docs/json`)).json().servers[0].url).toBe(basePath || '/')
   })
 
-  test.each(['/livez', '/readyz', '/metrics'])('answers %s there and at the root', async (probe) => {
+  test.each(['/livez', '/readyz', '/metrics'])('serves %s there and at the root', async (probe) => {
     for (const prefix of ['', basePath]) expect((await get(prefix + probe)).statusCode).toBe(200)
   })
 

@@ -15,7 +15,7 @@ const otherEvent = {
   identifiers: [{ key: 'phone', value: '"+1 555 0100"' }],
 }
 
-/** How to produce each example of an answer, by its name: what differs from the operation's example request. */
+/** How to produce each example of a response, by its name: the differences from the operation's example request. */
 const replays: Record<string, Case> = {
   modules: {},
   module: {},
@@ -33,9 +33,9 @@ const replays: Record<string, Case> = {
   invalidCursor: {
     query: { cursor: encodeCursor(fingerprint(['listModuleVersions', 'demo', 'skin-quiz', 'ASC']), [1]) },
   },
-  // The faults of the request before are not told again.
+  // The issues of the previous request are not repeated.
   misspeltParameter: { first: { query: { direction: 'asc' } }, query: { limt: '20' } },
-  // URLSearchParams writes the space as a plus, which is how the offset's plus arrives when it is not encoded.
+  // URLSearchParams encodes the space as a plus, which is what an unencoded plus of an offset means.
   invalidTimestamp: { query: { updated_after: '2026-03-01T09:30:00 01:00' } },
   emptyWindow: { query: { updated_after: '2026-03-01T00:00:00Z', updated_before: '2026-03-01T00:00:00Z' } },
   unquotedIdentifier: {
@@ -67,12 +67,12 @@ const replays: Record<string, Case> = {
   serviceUnavailable: { at: 'away' },
 }
 
-/** Where one name stands for different requests. */
+/** Where one name needs different requests. */
 const replaysOf: Partial<Record<OperationId, Record<string, Case>>> = {
   recordCustomEvent: { moduleDoesNotExist: { body: { ...otherEvent, module_id: 'hair-quiz' } } },
 }
 
-const answers = operationIds.flatMap((operationId) =>
+const responses = operationIds.flatMap((operationId) =>
   Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, { content }]) =>
     Object.entries(content?.['application/json']?.examples ?? {}).map(([name, { value }]) => ({
       operationId,
@@ -96,40 +96,40 @@ beforeAll(async () => {
 afterAll(() => states.close())
 
 test('every example has a replay, and every replay an example', () => {
-  expect(Object.keys(replays).sort()).toEqual([...new Set(answers.map(({ name }) => name))].sort())
-  const shown = [...answers, ...requests].map(({ value }) => value)
-  for (const { value } of Object.values(document.components.examples)) expect(shown).toContainEqual(value)
+  expect(Object.keys(replays).sort()).toEqual([...new Set(responses.map(({ name }) => name))].sort())
+  const used = [...responses, ...requests].map(({ value }) => value)
+  for (const { value } of Object.values(document.components.examples)) expect(used).toContainEqual(value)
 })
 
-test.each(answers)(
-  '$operationId answers $status as in the example $name',
+test.each(responses)(
+  '$operationId responds with $status as in the example $name',
   async ({ operationId, status, name, value }) => {
-    const answer = await states.produce(operationId, replaysOf[operationId]?.[name] ?? replays[name] ?? {})
-    expect(answer.statusCode).toBe(status)
-    expect(answer.json()).toEqual(value)
+    const response = await states.produce(operationId, replaysOf[operationId]?.[name] ?? replays[name] ?? {})
+    expect(response.statusCode).toBe(status)
+    expect(response.json()).toEqual(value)
   },
 )
 
-test.each(requests)('$operationId takes the example $name', async ({ operationId, value }) => {
-  const answer = await states.produce(operationId, { body: value })
-  expect(answer.statusCode).toBe(200)
+test.each(requests)('$operationId accepts the example $name', async ({ operationId, value }) => {
+  const response = await states.produce(operationId, { body: value })
+  expect(response.statusCode).toBe(200)
 })
 
-test("the parameters' examples are the ids that every demo project has", () => {
+test("the parameters' examples are ids that every demo project has", () => {
   const shown = Object.values(operations).flatMap(({ parameters }) => parameters.filter(({ name }) => name in DEMO))
   for (const { name, example } of shown)
     expect({ [name]: example }).toEqual({ [name]: DEMO[name as keyof typeof DEMO] })
   expect(new Set(shown.map(({ name }) => name)).size).toBe(Object.keys(DEMO).length)
 })
 
-test('every example request succeeds on a demo project, which is what /docs fills in', async () => {
+test('every example request, which /docs fills in, succeeds on a demo project', async () => {
   const api = await createTestApp({
     fill: (databaseUrl) => loadDemo(databaseUrl, { entries: 2 }),
   })
   for (const operationId of operationIds) {
-    const answer = await api.call(exampleCall(operationId))
-    expect([operationId, answer.statusCode]).toEqual([operationId, 200])
-    expect(answer.json()).not.toEqual([])
+    const response = await api.call(exampleCall(operationId))
+    expect([operationId, response.statusCode]).toEqual([operationId, 200])
+    expect(response.json()).not.toEqual([])
   }
   await api.close()
 })

@@ -9,22 +9,22 @@ import { type Case, States } from './states.ts'
 
 type CodeOf<Status> = { [C in ErrorCode]: (typeof STATUS_OF)[C] extends Status ? C : never }[ErrorCode]
 
-/** What produces each answer: a success by its request, a refusal by a request for each of its codes. */
-type Answers<Status> = Status extends 200 | 304 ? Case : Partial<Record<CodeOf<Status>, Case>>
+/** How to produce each status: a success by one request, an error by a request for each of its codes. */
+type Requests<Status> = Status extends 200 | 304 ? Case : Partial<Record<CodeOf<Status>, Case>>
 
-/** Every operation × every status that the document gives it: a cell left out or made up does not compile. */
+/** Every operation × each of its documented statuses: a missing or an invented cell does not compile. */
 type Matrix = {
-  [K in OperationId]: { [Status in keyof ApiOperations[K]['responses']]: Answers<Status> }
+  [K in OperationId]: { [Status in keyof ApiOperations[K]['responses']]: Requests<Status> }
 }
 
-const refusals = {
+const errors = {
   401: { unauthorized: { key: null } },
   429: { rate_limited: { at: 'busy' } },
   500: { internal_error: { at: 'faulty' } },
   503: { service_unavailable: { at: 'away' } },
 } as const
-const readRefusals = {
-  ...refusals,
+const readErrors = {
+  ...errors,
   400: { invalid_request: { query: { sort: 'title' } } },
   403: { insufficient_scope: { scope: 'events:write' } },
 } as const
@@ -42,21 +42,21 @@ const twoContacts = [...event.identifiers, { key: 'phone', value: '"+1 555 0100"
 const onceOnly = { 'idempotency-key': 'once' }
 
 const matrix: Matrix = {
-  listModules: { 200: {}, ...readRefusals },
-  getModule: { 200: {}, 304: unchanged, ...readRefusals, 404: noModule },
-  listModuleVersions: { 200: {}, ...readRefusals, 404: noModule },
+  listModules: { 200: {}, ...readErrors },
+  getModule: { 200: {}, 304: unchanged, ...readErrors, 404: noModule },
+  listModuleVersions: { 200: {}, ...readErrors, 404: noModule },
   getModuleVersion: {
     200: {},
     304: unchanged,
-    ...readRefusals,
+    ...readErrors,
     404: { ...noModule, module_version_does_not_exist: { path: { versionNumber: '99' } } },
   },
-  getEntry: { 200: {}, 304: unchanged, ...readRefusals, 404: noEntry },
-  listEntryEvents: { 200: {}, ...readRefusals, 404: noEntry },
-  listEntryPageViews: { 200: {}, ...readRefusals },
+  getEntry: { 200: {}, 304: unchanged, ...readErrors, 404: noEntry },
+  listEntryEvents: { 200: {}, ...readErrors, 404: noEntry },
+  listEntryPageViews: { 200: {}, ...readErrors },
   recordCustomEvent: {
     200: {},
-    ...refusals,
+    ...errors,
     400: { invalid_request: { body: { ...event, timestamp: 'yesterday' } } },
     403: { insufficient_scope: { scope: 'read' } },
     404: { module_does_not_exist: { body: { ...event, module_id: 'hair-quiz' } } },
@@ -77,18 +77,18 @@ interface Cell {
   name: string
   operationId: OperationId
   status: number
-  /** None for a success. */
+  /** Absent for a success. */
   code?: ErrorCode
   how: Case
 }
 
 const cells = operationIds.flatMap((operationId) =>
-  Object.entries(matrix[operationId]).flatMap(([text, answers]): Cell[] => {
+  Object.entries(matrix[operationId]).flatMap(([text, requests]): Cell[] => {
     const status = Number(text)
-    const name = `${operationId} answers ${status}`
-    if (status < 400) return [{ name, operationId, status, how: answers as Case }]
-    const refusals = Object.entries(answers) as [ErrorCode, Case][]
-    return refusals.map(([code, how]) => ({ name: `${name} ${code}`, operationId, status, code, how }))
+    const name = `${operationId} responds with ${status}`
+    if (status < 400) return [{ name, operationId, status, how: requests as Case }]
+    const errors = Object.entries(requests) as [ErrorCode, Case][]
+    return errors.map(([code, how]) => ({ name: `${name} ${code}`, operationId, status, code, how }))
   }),
 )
 
@@ -98,7 +98,7 @@ beforeAll(async () => {
 })
 afterAll(() => states.close())
 
-test.each(operationIds)('%s: the matrix has every status and code of the document and no other', (operationId) => {
+test.each(operationIds)('%s: the matrix has every documented status and code, and no other', (operationId) => {
   const documented = Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, { content }]) => {
     const examples = Object.values(content?.['application/json']?.examples ?? {})
     const codes = examples.map(({ value }) => (value as { error?: { code: string } }).error?.code)
@@ -111,37 +111,37 @@ test.each(operationIds)('%s: the matrix has every status and code of the documen
 
 test.each(cells)('$name', async ({ operationId, status, code, how }) => {
   const requestId = `${operationId}-${status}`
-  const answer = await states.produce(operationId, { ...how, headers: { ...how.headers, 'x-request-id': requestId } })
+  const response = await states.produce(operationId, { ...how, headers: { ...how.headers, 'x-request-id': requestId } })
   const isRead = operationId !== 'recordCustomEvent'
   const isSuccess = code === undefined
 
-  expect(answer.statusCode).toBe(status)
+  expect(response.statusCode).toBe(status)
   if (status === 304) {
     const { headers } = await states.produce(operationId, {})
-    expect([answer.body, answer.headers.etag]).toEqual(['', headers.etag])
-  } else expect(answer.json()).toMatchObject(isSuccess ? {} : { error: { code }, projectId: 'demo' })
-  expect(answer.headers).toMatchObject({
+    expect([response.body, response.headers.etag]).toEqual(['', headers.etag])
+  } else expect(response.json()).toMatchObject(isSuccess ? {} : { error: { code }, projectId: 'demo' })
+  expect(response.headers).toMatchObject({
     'x-request-id': requestId,
     'x-content-type-options': 'nosniff',
     'cache-control': isRead && isSuccess ? 'private, no-cache' : 'no-store',
   })
-  expect(answer.headers.vary).toBe(isRead && isSuccess ? 'X-Api-Key' : undefined)
-  expect(answer.headers['www-authenticate']).toBe(status === 401 ? 'ApiKey realm="flowtrail"' : undefined)
-  const some = ['etag', 'ratelimit', 'ratelimit-policy', 'retry-after']
-  expect(some.filter((name) => name in answer.headers)).toEqual([
+  expect(response.headers.vary).toBe(isRead && isSuccess ? 'X-Api-Key' : undefined)
+  expect(response.headers['www-authenticate']).toBe(status === 401 ? 'ApiKey realm="flowtrail"' : undefined)
+  const optional = ['etag', 'ratelimit', 'ratelimit-policy', 'retry-after']
+  expect(optional.filter((name) => name in response.headers)).toEqual([
     ...(isSuccess && 304 in matrix[operationId] ? ['etag'] : []),
     ...(how.at === 'busy' ? ['ratelimit', 'ratelimit-policy'] : []),
     ...(status === 429 || status === 503 ? ['retry-after'] : []),
   ])
 })
 
-test('every code of the catalogue that an operation can answer is in the matrix', () => {
+test('every error code that an operation can respond with is in the matrix', () => {
   const routing: ErrorCode[] = ['route_not_found', 'method_not_allowed']
   const produced = cells.flatMap(({ code }) => code ?? [])
   expect([...new Set([...produced, ...routing])].sort()).toEqual(Object.keys(STATUS_OF).sort())
 })
 
-test.each(operationIds)('%s: an outage refuses only the keys that are wrong in themselves', async (operationId) => {
+test.each(operationIds)('%s: during an outage only malformed keys are refused', async (operationId) => {
   const statusWith = async (key: string | null) => (await states.produce(operationId, { at: 'away', key })).statusCode
   expect(await statusWith(null)).toBe(401)
   expect(await statusWith(`ft_0123456789ab_${'0'.repeat(33)}`)).toBe(401)

@@ -10,7 +10,7 @@ import { versionsAfter } from '../../openapi/diff/version.ts'
 const ROOT = path.join(import.meta.dirname, '../..')
 const RELEASED = '1.0.0'
 
-/** A copy of the project's parts that the comparison reads, in which the present document is the released one. */
+/** A copy of the files that the comparison reads, in which the present document is the released one. */
 let copy: string
 beforeEach(async () => {
   copy = await mkdtemp(path.join(tmpdir(), 'flowtrail-release-'))
@@ -32,7 +32,7 @@ async function edit(values: Record<string, unknown>): Promise<void> {
   await writeFile(path.join(copy, 'openapi/openapi.yaml'), document.toString())
 }
 
-/** What the command prints, and whether it was content. */
+/** Runs the command. Returns what it prints, and whether it succeeded. */
 async function diff(...args: string[]): Promise<{ ok: boolean; text: string }> {
   const run = promisify(execFile)(process.execPath, [path.join(copy, 'openapi/diff.ts'), ...args])
   return run.then(
@@ -48,13 +48,13 @@ const ADDITION = { 'components/schemas/FlowEntry/properties/note': { type: 'stri
 const WORDING = { 'components/schemas/FlowEntry/description': 'A run.' }
 const BREAK = { 'components/parameters/Limit/schema/default': 20 }
 
-test('nothing differs, so that the version stays', async () => {
+test('without differences the version stays', async () => {
   expect(await diff()).toEqual(passes('The document is 1.0.0 as released.'))
   await edit({ 'info/version': '1.0.1' })
   expect(await diff()).toEqual(fails('Set it to 1.0.0 (nothing differs)'))
 })
 
-test('an addition takes a minor step and stands in the changelog', async () => {
+test('an addition requires a minor step and is listed in the changelog', async () => {
   await edit({ ...ADDITION, ...WORDING })
   expect(await diff()).toEqual(fails('Set it to 1.1.0 (for example FlowEntry.note: new field)'))
   expect(await diff('--write')).toEqual(fails('Set it to 1.1.0'))
@@ -66,7 +66,7 @@ test('an addition takes a minor step and stands in the changelog', async () => {
 
 ## 1.1.0 (unreleased)
 
-<!-- wire: \`make changelog\` writes this list; write what else there is to say above it -->
+<!-- wire: \`make changelog\` writes this list; write anything else above it -->
 - \`FlowEntry.note\`: new field
 - Wording, examples and links: \`FlowEntry\`
 <!-- /wire -->
@@ -77,14 +77,14 @@ The first.
 `)
 })
 
-test('wording takes a patch step', async () => {
+test('wording requires a patch step', async () => {
   await edit(WORDING)
   expect(await diff()).toEqual(fails('Set it to 1.0.1 or 1.1.0'))
   await edit({ 'info/version': '1.0.1' })
   expect(await diff('--write')).toEqual(passes('1.0.1 follows 1.0.0: 0 additions, 1 of wording'))
 })
 
-test('what was written by hand stays while the list is written anew, and goes with its cause', async () => {
+test('text written by hand stays while the list is regenerated, and goes with the last change', async () => {
   const before = await read('CHANGELOG.md')
   await edit({ ...WORDING, 'info/version': '1.0.1' })
   await diff('--write')
@@ -102,7 +102,7 @@ test('what was written by hand stays while the list is written anew, and goes wi
   expect(await read('CHANGELOG.md')).toBe(before)
 })
 
-test('a release closes the section and takes the document over', async () => {
+test('a release closes the section and copies the document', async () => {
   await edit({ ...ADDITION, 'info/version': '1.1.0' })
   expect(await diff('--release')).toEqual(passes('1.1.0 is released'))
   expect(await read('openapi/released.yaml')).toBe(await read('openapi/openapi.yaml'))
@@ -112,7 +112,7 @@ test('a release closes the section and takes the document over', async () => {
   expect(await diff()).toEqual(passes('The document is 1.1.0 as released.'))
 })
 
-test('a break is refused whatever the version says, but for a release that means it', async () => {
+test('a break is refused whatever the version, except by a breaking release', async () => {
   await edit({ ...BREAK, 'info/version': '2.0.0' })
   const refusal = fails('#/components/parameters/Limit/schema/default\n    limit: `default` changed from `10` to `20`')
   expect(await readFile(path.join(ROOT, 'CONTRIBUTING.md'), 'utf8')).toContain('\n## To release the document\n')
@@ -124,7 +124,7 @@ test('a break is refused whatever the version says, but for a release that means
   expect(await read('CHANGELOG.md')).toContain('- **Breaking.** `limit`: `default` changed from `10` to `20`')
 })
 
-test('without a released document only a first release goes through', async () => {
+test('without a released document only a first release succeeds', async () => {
   await rm(path.join(copy, 'openapi/released.yaml'))
   expect(await diff()).toEqual(fails('openapi/released.yaml is missing'))
   expect(await diff('--release')).toEqual(passes('1.0.0 is released'))
@@ -139,6 +139,6 @@ test.for([
   ['1.4.2', 'patch', ['1.4.3', '1.5.0']],
   ['1.4.2', 'minor', ['1.5.0']],
   ['1.4.2', 'breaking', ['2.0.0']],
-] as const)('after %s a change rated %s makes %s', ([released, rating, versions]) => {
+] as const)('after %s a change rated %s requires %s', ([released, rating, versions]) => {
   expect(versionsAfter(released, rating)).toEqual(versions)
 })

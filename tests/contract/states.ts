@@ -9,17 +9,17 @@ import { createDatabaseProxy, type DatabaseProxy } from '../support/database-pro
 import { exampleCall, type Variation } from '../support/example-call.ts'
 
 /**
- * The states in which a service answers differently: `whole`; `written`, whole too, to record in without being seen by
- * those who read; `busy`, where the key has spent its rate; `faulty`, which lacks tables; `away` from its database.
+ * The states in which a service responds differently: `whole`; `written`, the same, for recording, which must not affect
+ * the reads; `busy`, where the key has used up its rate limit; `faulty`, which lacks tables; `away` from its database.
  */
 type State = 'whole' | 'written' | 'busy' | 'faulty' | 'away'
 
-/** How to produce one answer of an operation: by its example request, or as this differs from it. */
+/** How to produce one response of an operation: by its example request, or a variation of it. */
 export interface Case extends Variation {
   at?: State
-  /** Sent with a key that has this scope alone. */
+  /** Sent with a key that has only this scope. */
   scope?: Scope
-  /** Sent before, for what it leaves behind. */
+  /** Sent before, for its side effects. */
   first?: Variation
 }
 
@@ -47,14 +47,14 @@ export class States {
     for (const table of ['modules', 'module_versions']) {
       await sql`ALTER TABLE ${sql.table(table)} RENAME TO ${sql.table(`lost_${table}`)}`.execute(faulty.db)
     }
-    // It has connections to lose.
+    // Opens the connections that are lost next.
     await away.call(exampleCall('listModules'))
     await away.call(exampleCall('recordCustomEvent'))
     proxy.cut()
     return new States({ whole, written, busy, faulty, away }, proxy)
   }
 
-  /** Makes the request of a case, after what has to come before it. */
+  /** Sends the request of a case, after what has to come before it. */
   async produce(operationId: OperationId, { at, scope, first, ...variation }: Case): Promise<LightMyRequestResponse> {
     const app = this.#apps[at ?? (operationId === 'recordCustomEvent' ? 'written' : 'whole')]
     const key =

@@ -8,13 +8,13 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'
-import { holdProject, type Obstacle } from '../support/waiting.ts'
+import { type HeldLock, holdProject } from '../support/waiting.ts'
 
 let database: TestDatabase
 let db: Database
 let key: string
 let service: Service
-let obstacle: Obstacle
+let obstacle: HeldLock
 let sockets: Socket[]
 beforeEach(async () => {
   database = await createTestDatabase()

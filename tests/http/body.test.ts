@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { EVENT, eventWith, expectFaults, rowCounts } from './requests.ts'
+import { EVENT, eventWith, expectIssues, rowCounts } from './requests.ts'
 
-// recordCustomEvent, whatever its body: a 4xx that says how to mend it, and nothing written.
+// recordCustomEvent responds to every invalid body with a 4xx that says how to fix it, and writes nothing.
 
 let api: TestApp
 let before: Record<string, number>
@@ -56,9 +56,9 @@ test.each<[string, unknown, string]>([
   ['an overlong NUL', bytes('{"a":"', [0xc0, 0x80], '"}'), 'The body is not valid UTF-8; encode it as UTF-8.'],
   ['UTF-16', Buffer.from('\ufeff{}', 'utf16le'), 'The body is not valid UTF-8; encode it as UTF-8.'],
 ])('recordCustomEvent refuses a body that is %s', async (_, body, message) => {
-  const answer = await post(body)
-  expect(answer.json()).toEqual({ error: { code: 'invalid_request', message }, projectId: 'demo' })
-  expect(answer.statusCode).toBe(400)
+  const response = await post(body)
+  expect(response.json()).toEqual({ error: { code: 'invalid_request', message }, projectId: 'demo' })
+  expect(response.statusCode).toBe(400)
   await expectNothingWritten()
 })
 
@@ -70,14 +70,14 @@ test.each([
   ['an array 10,000 deep', deep(10_000)],
   ['an array 100,000 deep', deep(100_000)],
 ])('recordCustomEvent refuses %s', async (_, body) => {
-  const answer = await post(body)
-  expect(answer.json().error).toEqual({ code: 'invalid_request', message: 'The body must be a JSON object.' })
-  expect(answer.statusCode).toBe(400)
+  const response = await post(body)
+  expect(response.json().error).toEqual({ code: 'invalid_request', message: 'The body must be a JSON object.' })
+  expect(response.statusCode).toBe(400)
   await expectNothingWritten()
 })
 
-/** A field, the JSON text put in its place, the pointer below it that is at fault, and what is said. */
-const FIELD_FAULTS: [keyof typeof EVENT, string, string, string][] = [
+/** A field, the JSON text it is set to, the pointer of the issue below the field, and its message. */
+const FIELD_ISSUES: [keyof typeof EVENT, string, string, string][] = [
   ['module_id', '1', '', 'must be a string; as a string this value is "1"'],
   ['module_id', 'null', '', 'must be a string'],
   ['module_id', 'true', '', 'must be a string; as a string this value is "true"'],
@@ -197,22 +197,22 @@ const FIELD_FAULTS: [keyof typeof EVENT, string, string, string][] = [
   ],
 ]
 
-const titled = FIELD_FAULTS.map(
+const titled = FIELD_ISSUES.map(
   ([field, json, ...rest]) => [`"${field}":${json.slice(0, 60)}`, field, json, ...rest] as const,
 )
 
 test.each(titled)('recordCustomEvent refuses %s', async (_, field, json, below, message) => {
-  expectFaults(await post(eventWith(field, json)), [`/body/${field}${below} ${message}`])
+  expectIssues(await post(eventWith(field, json)), [`/body/${field}${below} ${message}`])
   await expectNothingWritten()
 })
 
 test.each([
   ['an empty object', '{}', ['module_id', 'timestamp', 'custom_event_name', 'identifiers']],
   ['the values in a list', '{"0":"skin-quiz"}', ['module_id', 'timestamp', 'custom_event_name', 'identifiers', '0']],
-])('recordCustomEvent names every field that is wrong in %s', async (_, body, wrong) => {
-  expectFaults(
+])('recordCustomEvent lists every invalid field of %s', async (_, body, invalid) => {
+  expectIssues(
     await post(body),
-    wrong.map(
+    invalid.map(
       (field) => `/body/${field} ${field === '0' ? `is not a known field; known fields: ${KNOWN}` : 'is required'}`,
     ),
   )
@@ -230,20 +230,20 @@ test.each([
   ['\\ud800', '/body/\ufffd'],
 ])('recordCustomEvent refuses the unknown field "%s"', async (name, pointer) => {
   const body = `${JSON.stringify(EVENT).slice(0, -1)},"${name}":{"module_id":"x"}}`
-  expectFaults(await post(body), [`${pointer} is not a known field; known fields: ${KNOWN}`])
+  expectIssues(await post(body), [`${pointer} is not a known field; known fields: ${KNOWN}`])
   await expectNothingWritten()
 })
 
-test('recordCustomEvent lists at most twenty faults and tells how many there are', async () => {
+test('recordCustomEvent lists at most twenty issues and counts them all', async () => {
   const unknown = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`field_${i}`, i]))
-  const answer = await post({ ...EVENT, ...unknown })
-  expect(answer.json().error.details).toHaveLength(20)
-  expect(answer.json().error.message).toContain('29 more issues, see details')
+  const response = await post({ ...EVENT, ...unknown })
+  expect(response.json().error.details).toHaveLength(20)
+  expect(response.json().error.message).toContain('29 more issues, see details')
   await expectNothingWritten()
 })
 
-test('recordCustomEvent lists every fault that only shows after the schema', async () => {
-  const answer = await post({
+test('recordCustomEvent lists every issue that only shows after the schema', async () => {
+  const response = await post({
     ...EVENT,
     timestamp: new Date(Date.now() + 25 * 3_600_000).toISOString(),
     custom_event_props: '[]',
@@ -252,7 +252,7 @@ test('recordCustomEvent lists every fault that only shows after the schema', asy
       { key: 'a', value: 'null' },
     ],
   })
-  const pointers = answer.json().error.details.map(({ pointer }: { pointer: string }) => pointer)
+  const pointers = response.json().error.details.map(({ pointer }: { pointer: string }) => pointer)
   expect(pointers).toEqual([
     '/body/timestamp',
     '/body/custom_event_props',
@@ -260,7 +260,7 @@ test('recordCustomEvent lists every fault that only shows after the schema', asy
     '/body/identifiers/1/key',
     '/body/identifiers/1/value',
   ])
-  expect(answer.json().error.details[0].message).toMatch(
+  expect(response.json().error.details[0].message).toMatch(
     /^must be at most 24 hours ahead of the server's clock, which is at \d{4}-\d\d-\d\dT[\d:.]+Z$/,
   )
   await expectNothingWritten()
@@ -289,11 +289,11 @@ test.each([
   ['multipart/form-data; boundary=x', 415],
   ['application', 415],
   ['', 415],
-])('recordCustomEvent answers the Content-Type "%s" with %i', async (type, status) => {
-  const answer = await post(EVENT, { 'content-type': type })
-  expect(answer.statusCode).toBe(status)
+])('recordCustomEvent responds to the Content-Type "%s" with %i', async (type, status) => {
+  const response = await post(EVENT, { 'content-type': type })
+  expect(response.statusCode).toBe(status)
   if (status === 200) return
-  expect(answer.json().error).toEqual({
+  expect(response.json().error).toEqual({
     code: 'unsupported_media_type',
     message: 'Send the body as UTF-8 JSON with the header Content-Type: application/json and without Content-Encoding.',
   })
@@ -301,9 +301,9 @@ test.each([
 })
 
 test.each(['gzip', 'br', 'identity', ''])('recordCustomEvent refuses a Content-Encoding "%s"', async (encoding) => {
-  const answer = await post(EVENT, { 'content-encoding': encoding })
-  expect(answer.json().error.code).toBe('unsupported_media_type')
-  expect(answer.statusCode).toBe(415)
+  const response = await post(EVENT, { 'content-encoding': encoding })
+  expect(response.json().error.code).toBe('unsupported_media_type')
+  expect(response.statusCode).toBe(415)
   await expectNothingWritten()
 })
 
@@ -311,12 +311,12 @@ test.each([
   ['at the limit', 256 * 1024, 200],
   ['a byte over it', 256 * 1024 + 1, 413],
   ['of a megabyte', 1024 * 1024, 413],
-])('recordCustomEvent answers a body %s with the status of its size', async (_, size, status) => {
+])('recordCustomEvent responds to a body %s by its size', async (_, size, status) => {
   const json = JSON.stringify(EVENT)
-  const answer = await post(json + ' '.repeat(size - json.length))
-  expect(answer.statusCode).toBe(status)
+  const response = await post(json + ' '.repeat(size - json.length))
+  expect(response.statusCode).toBe(status)
   if (status === 200) return
-  expect(answer.json().error).toEqual({
+  expect(response.json().error).toEqual({
     code: 'payload_too_large',
     message: 'The body exceeds the limit of 262144 bytes.',
   })
@@ -329,17 +329,17 @@ test.each([
   ['two words', 'must hold visible ASCII characters only, and no spaces'],
   ['schlüssel', 'must hold visible ASCII characters only, and no spaces'],
 ])('recordCustomEvent refuses the Idempotency-Key "%s"', async (key, message) => {
-  expectFaults(await post(EVENT, { 'idempotency-key': key }), [`/headers/Idempotency-Key ${message}`])
+  expectIssues(await post(EVENT, { 'idempotency-key': key }), [`/headers/Idempotency-Key ${message}`])
   await expectNothingWritten()
 })
 
-test('recordCustomEvent takes an Idempotency-Key of 255 characters of all kinds', async () => {
+test('recordCustomEvent accepts an Idempotency-Key of 255 characters, every visible one among them', async () => {
   const visible = String.fromCharCode(...Array.from({ length: 94 }, (_, i) => 0x21 + i))
-  const answer = await post(EVENT, { 'idempotency-key': visible.repeat(3).slice(0, 255) })
-  expect(answer.statusCode).toBe(200)
+  const response = await post(EVENT, { 'idempotency-key': visible.repeat(3).slice(0, 255) })
+  expect(response.statusCode).toBe(200)
 })
 
-/** What is odd but right: the body, and the fields of the answer that show how it was read. */
+/** Unusual but valid: the body, and the fields of the response that show how it was parsed. */
 test.each<[string, string | Buffer, Record<string, unknown>]>([
   ['a byte order mark', `\ufeff${JSON.stringify(EVENT)}`, {}],
   [
@@ -356,7 +356,7 @@ test.each<[string, string | Buffer, Record<string, unknown>]>([
     { custom_event_props: '{"__proto__":{"a":1}}' },
   ],
   [
-    'an escaped NUL in props, which is mere text',
+    'an escaped NUL in props, which is plain text',
     eventWith('custom_event_props', '"{\\"a\\":\\"\\\\u0000\\\\ud800\\"}"'),
     { custom_event_props: '{"a":"\\u0000\\ud800"}' },
   ],
@@ -397,13 +397,13 @@ test.each<[string, string | Buffer, Record<string, unknown>]>([
     eventWith('identifiers', '[{"key":"__proto__","value":"1"},{"key":"constructor","value":"1"}]'),
     {},
   ],
-])('recordCustomEvent takes %s', async (_, body, fields) => {
-  const answer = await post(body)
-  expect(answer.json()).toMatchObject({ project_id: 'demo', ...fields })
-  expect(answer.statusCode).toBe(200)
+])('recordCustomEvent accepts %s', async (_, body, fields) => {
+  const response = await post(body)
+  expect(response.json()).toMatchObject({ project_id: 'demo', ...fields })
+  expect(response.statusCode).toBe(200)
 })
 
-test('recordCustomEvent knows 20-digit identifiers apart by their last digit', async () => {
+test('recordCustomEvent distinguishes 20-digit identifiers by their last digit', async () => {
   const contactOf = async (value: string) =>
     (await post({ ...EVENT, identifiers: [{ key: 'ledger', value }] })).json().contact_id
   const [a, b, again] = [
@@ -416,6 +416,6 @@ test('recordCustomEvent knows 20-digit identifiers apart by their last digit', a
 })
 
 afterEach(async () => {
-  // The service still answers.
+  // The service still responses.
   expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
 })

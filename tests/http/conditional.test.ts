@@ -19,10 +19,10 @@ describe.each([
   beforeAll(async () => {
     etag = String((await api.call({ path })).headers.etag)
   })
-  const ask = (header: string, method: 'GET' | 'HEAD' = 'GET') =>
+  const getIfNoneMatch = (header: string, method: 'GET' | 'HEAD' = 'GET') =>
     api.call({ method, path, headers: { 'if-none-match': header } })
 
-  test('has a strong entity tag that stays', async () => {
+  test('has a strong entity tag that does not change', async () => {
     expect(etag).toMatch(/^"[A-Za-z0-9_-]{43}"$/)
     expect((await api.call({ path })).headers.etag).toBe(etag)
   })
@@ -36,13 +36,13 @@ describe.each([
     ['a list with empty members', (tag) => `,, ${tag} ,`],
     ['*', () => '*'],
     ['* with white space', () => ' * '],
-    ['* after a tag, as when the header comes twice', () => '"a", *'],
+    ['* after a tag, as when the header is sent twice', () => '"a", *'],
   ])('is a 304 for %s, with GET and HEAD', async (_, header) => {
     for (const method of ['GET', 'HEAD'] as const) {
-      const answer = await ask(header(etag), method)
-      expect(answer.statusCode).toBe(304)
-      expect(answer.body).toBe('')
-      const { 'x-request-id': id, date: _date, connection: _connection, ...headers } = answer.headers
+      const response = await getIfNoneMatch(header(etag), method)
+      expect(response.statusCode).toBe(304)
+      expect(response.body).toBe('')
+      const { 'x-request-id': id, date: _date, connection: _connection, ...headers } = response.headers
       expect(id).toBeDefined()
       expect(headers).toEqual({
         etag,
@@ -63,9 +63,9 @@ describe.each([
     ['the tag in another case', (tag) => tag.toLowerCase()],
     ['10,000 quotes', () => '"'.repeat(9_999)],
   ])('is a 200 for %s', async (_, header) => {
-    const answer = await ask(header(etag))
-    expect(answer.statusCode).toBe(200)
-    expect(answer.headers.etag).toBe(etag)
+    const response = await getIfNoneMatch(header(etag))
+    expect(response.statusCode).toBe(200)
+    expect(response.headers.etag).toBe(etag)
   })
 
   test('has the same headers for HEAD as for GET, and no body', async () => {
@@ -75,7 +75,7 @@ describe.each([
     expect(head.body).toBe('')
   })
 
-  test('is a 304 only for those who may read it', async () => {
+  test('is a 304 only for clients that may read it', async () => {
     expect((await api.call({ path, key: null, headers: { 'if-none-match': '*' } })).statusCode).toBe(401)
     const other = path.replace('skin-quiz', 'nowhere').replace(/0001$/, 'ffff')
     const missing = await api.call({ path: other, headers: { 'if-none-match': '*' } })
@@ -83,13 +83,13 @@ describe.each([
     expect(missing.headers).not.toHaveProperty('etag')
   })
 
-  test('refuses an If-None-Match with nothing in it', async () => {
-    const answer = await ask('')
-    expect(answer.json().error.details).toEqual([{ pointer: '/headers/If-None-Match', message: 'must not be empty' }])
+  test('refuses an empty If-None-Match', async () => {
+    const response = await getIfNoneMatch('')
+    expect(response.json().error.details).toEqual([{ pointer: '/headers/If-None-Match', message: 'must not be empty' }])
   })
 })
 
-test('a change makes another entity tag', async () => {
+test('a change produces another entity tag', async () => {
   const tag = async () => (await api.call({ path: ENTRY })).headers.etag
   const before = await tag()
   await api.db
@@ -106,13 +106,13 @@ test.each([
   `${ENTRY}/events`,
   '/projects/demo/entries-page-views',
 ])('the list %s has no entity tag and is not a 304', async (path) => {
-  const answer = await api.call({ path, headers: { 'if-none-match': '*' } })
-  expect(answer.statusCode).toBe(200)
-  expect(answer.headers).not.toHaveProperty('etag')
-  expect(answer.headers).toMatchObject({ 'cache-control': 'private, no-cache', vary: 'X-Api-Key' })
+  const response = await api.call({ path, headers: { 'if-none-match': '*' } })
+  expect(response.statusCode).toBe(200)
+  expect(response.headers).not.toHaveProperty('etag')
+  expect(response.headers).toMatchObject({ 'cache-control': 'private, no-cache', vary: 'X-Api-Key' })
 })
 
-test('requests at once share an answer, each conditionally for itself, and the next one sees what has changed', async () => {
+test('concurrent requests share a result, each evaluates its own condition, and the next one sees a change', async () => {
   const path = '/projects/demo/modules/skin-quiz'
   const first = await api.call({ path })
   const together = await Promise.all([
@@ -139,15 +139,15 @@ test('requests at once share an answer, each conditionally for itself, and the n
 })
 
 test('a recorded event has no entity tag and is not cached', async () => {
-  const answer = await api.call({
+  const response = await api.call({
     method: 'POST',
     path: '/projects/demo/events',
     body: EVENT,
     headers: { 'if-none-match': '*' },
   })
-  expect(answer.statusCode).toBe(200)
-  expect(answer.headers).not.toHaveProperty('etag')
-  expect(answer.headers['cache-control']).toBe('no-store')
+  expect(response.statusCode).toBe(200)
+  expect(response.headers).not.toHaveProperty('etag')
+  expect(response.headers['cache-control']).toBe('no-store')
 })
 
 test.each([
@@ -161,10 +161,10 @@ test.each([
   ['a"b', false],
   ['schlüssel', false],
   ['a,b', false],
-])('the X-Request-Id "%s" is given back: %s', async (id, isSane) => {
+])('the X-Request-Id "%s" is echoed: %s', async (id, isAccepted) => {
   for (const path of ['/projects/demo/modules', '/projects/demo/modules/%ff', '/nowhere']) {
     const sent = (await api.call({ path, headers: { 'x-request-id': id } })).headers['x-request-id']
-    if (isSane) expect(sent).toBe(id)
+    if (isAccepted) expect(sent).toBe(id)
     else expect(sent).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
   }
 })

@@ -13,24 +13,24 @@ describe('with CORS_ORIGINS', () => {
   afterAll(() => api.close())
 
   test.each(['/projects/demo/events', '/projects/demo/modules/skin-quiz'])(
-    'a preflight of %s is answered without a key',
+    'a preflight of %s needs no key',
     async (path) => {
-      const answer = await api.call({ method: 'OPTIONS', path, key: null, headers: PREFLIGHT })
-      expect(answer.statusCode).toBe(204)
-      expect(answer.body).toBe('')
-      expect(answer.headers).toMatchObject({
+      const response = await api.call({ method: 'OPTIONS', path, key: null, headers: PREFLIGHT })
+      expect(response.statusCode).toBe(204)
+      expect(response.body).toBe('')
+      expect(response.headers).toMatchObject({
         'access-control-allow-origin': ALLOWED,
         'access-control-allow-methods': 'GET, HEAD, POST',
         'access-control-allow-headers': 'X-Api-Key, Content-Type, Idempotency-Key, If-None-Match, X-Request-Id',
         'access-control-max-age': '600',
         vary: 'Origin',
       })
-      expect(answer.headers).not.toHaveProperty('access-control-allow-credentials')
+      expect(response.headers).not.toHaveProperty('access-control-allow-credentials')
     },
   )
 
   test.each(['https://evil.example', 'https://app.example.com.evil.example', 'http://app.example.com', 'null'])(
-    'the origin %s is not let in',
+    'the origin %s is not allowed',
     async (origin) => {
       const preflight = await api.call({
         method: 'OPTIONS',
@@ -62,27 +62,27 @@ describe('with CORS_ORIGINS', () => {
     [413, { method: 'POST', path: '/projects/demo/events', body: ' '.repeat(300_000) }],
     [415, { method: 'POST', path: '/projects/demo/events', body: '{}', headers: { 'content-type': 'text/plain' } }],
   ])('a script can read a %i: %j', async (status, call) => {
-    const answer = await api.call({ ...call, headers: { ...call.headers, origin: ALLOWED } })
-    expect(answer.statusCode).toBe(status)
-    expect(answer.headers['access-control-allow-origin']).toBe(ALLOWED)
-    expect(answer.headers['access-control-expose-headers']).toBe(EXPOSED)
-    expect(answer.headers.vary).toMatch(/^Origin(, X-Api-Key)?$/)
-    expect(answer.headers['x-request-id']).toBeDefined()
+    const response = await api.call({ ...call, headers: { ...call.headers, origin: ALLOWED } })
+    expect(response.statusCode).toBe(status)
+    expect(response.headers['access-control-allow-origin']).toBe(ALLOWED)
+    expect(response.headers['access-control-expose-headers']).toBe(EXPOSED)
+    expect(response.headers.vary).toMatch(/^Origin(, X-Api-Key)?$/)
+    expect(response.headers['x-request-id']).toBeDefined()
   })
 
-  test('what is cached without an Origin is not given to a browser with one', async () => {
+  test('a response cached without an Origin is not reused for a request with one', async () => {
     expect((await api.call({ path: '/projects/demo/modules' })).headers.vary).toBe('Origin, X-Api-Key')
   })
 })
 
-test('CORS_ORIGINS=* lets every origin in', async () => {
+test('CORS_ORIGINS=* allows every origin', async () => {
   const api = await createTestApp({ config: { corsOrigins: ['*'] } })
-  const answer = await api.call({ path: '/projects/demo/modules', headers: { origin: 'https://any.example' } })
+  const response = await api.call({ path: '/projects/demo/modules', headers: { origin: 'https://any.example' } })
   await api.close()
-  expect(answer.headers['access-control-allow-origin']).toBe('*')
+  expect(response.headers['access-control-allow-origin']).toBe('*')
 })
 
-test('without CORS_ORIGINS a preflight is a 405 and no answer speaks of origins', async () => {
+test('without CORS_ORIGINS a preflight is a 405 and no response has CORS headers', async () => {
   const api = await createTestApp()
   const preflight = await api.call({ method: 'OPTIONS', path: '/projects/demo/events', headers: PREFLIGHT })
   const read = await api.call({ path: '/projects/demo/modules', headers: { origin: ALLOWED } })

@@ -18,7 +18,7 @@ afterAll(() => api.close())
 const MODULES = '/projects/demo/modules'
 const ENTRY = '019ca8bb-b5c0-7000-8000-000000000001'
 
-/** A new key, of project demo if nothing else is said, taken apart too. */
+/** Creates a key, of project demo by default, and returns it with its parts. */
 async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}, project = 'demo') {
   const text = await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null, ...options })
   const key = parseKey(text)
@@ -26,7 +26,7 @@ async function newKey(options: { scopes?: readonly string[]; expires_at?: string
   return { text, ...key }
 }
 
-/** Every way in which a key is not one of project demo: what is sent, and to which path. */
+/** Every reason why a key gives no access to project demo: what is sent, and to which path. */
 const REFUSALS: [string, () => Promise<{ key: string | null; path?: string; headers?: Record<string, string> }>][] = [
   ['none', async () => ({ key: null })],
   ['an empty one', async () => ({ key: '' })],
@@ -47,7 +47,7 @@ const REFUSALS: [string, () => Promise<{ key: string | null; path?: string; head
   ['10,000 characters', async () => ({ key: 'ft_'.padEnd(10_000, 'a') })],
   ['one not in ASCII', async () => ({ key: 'ft_schlüssel' })],
   ['an SQL injection', async () => ({ key: "ft_' OR 1=1; --" })],
-  ['a well-formed one that nobody made', async () => ({ key: formatKey(generateKey()) })],
+  ['a well-formed one that was never created', async () => ({ key: formatKey(generateKey()) })],
   [
     'a known id with another secret',
     async () => ({ key: formatKey({ ...generateKey(), key_id: (await newKey()).key_id }) }),
@@ -73,16 +73,16 @@ function mistyped(key: string, at: number): string {
 }
 
 test.each(REFUSALS)('a key is refused: %s', async (_, request) => {
-  const answer = await api.call({ path: MODULES, ...(await request()) })
-  expect(answer.statusCode).toBe(401)
-  // One body, byte for byte, whatever the cause.
-  expect(answer.body).toBe(
+  const response = await api.call({ path: MODULES, ...(await request()) })
+  expect(response.statusCode).toBe(401)
+  // The same body, byte for byte, whatever the cause.
+  expect(response.body).toBe(
     '{"error":{"code":"unauthorized","message":"Access to the project with the given key is not authorized."},"projectId":"demo"}',
   )
-  const { 'x-request-id': _id, date: _date, ...headers } = answer.headers
+  const { 'x-request-id': _id, date: _date, ...headers } = response.headers
   expect(headers).toEqual({
     'content-type': 'application/json; charset=utf-8',
-    'content-length': String(answer.body.length),
+    'content-length': String(response.body.length),
     'cache-control': 'no-store',
     'www-authenticate': 'ApiKey realm="flowtrail"',
     'x-content-type-options': 'nosniff',
@@ -90,7 +90,7 @@ test.each(REFUSALS)('a key is refused: %s', async (_, request) => {
   })
 })
 
-test('a project that does not exist is answered as one that is not the key’s', async () => {
+test('a project that does not exist gets the same response as one of another key', async () => {
   const bodyFor = async (project: string) => (await api.call({ path: `/projects/${project}/modules` })).body
   expect((await bodyFor('nowhere')).replace('nowhere', 'other')).toBe(await bodyFor('other'))
 })
@@ -111,21 +111,21 @@ describe('another project, with a key of its own,', () => {
     ['modules/skin-quiz/versions/1', 'module_does_not_exist'],
     [`entries/${ENTRY}`, 'entry_not_found'],
     [`entries/${ENTRY}/events`, 'entry_not_found'],
-  ])('has no %s, which is here', async (path, code) => {
+  ])('has no %s, which this one has', async (path, code) => {
     expect((await api.call({ path: `/projects/demo/${path}` })).statusCode).toBe(200)
-    const answer = await api.call({ path: `/projects/other/${path}`, key: otherKey })
-    expect(answer.statusCode).toBe(404)
-    expect(answer.json().error.code).toBe(code)
+    const response = await api.call({ path: `/projects/other/${path}`, key: otherKey })
+    expect(response.statusCode).toBe(404)
+    expect(response.json().error.code).toBe(code)
   })
 
-  test('cannot record for a module that is here', async () => {
-    const answer = await api.call({ method: 'POST', path: '/projects/other/events', key: otherKey, body: EVENT })
-    expect(answer.statusCode).toBe(404)
-    expect(answer.json().error.code).toBe('module_does_not_exist')
+  test('cannot record for a module of this one', async () => {
+    const response = await api.call({ method: 'POST', path: '/projects/other/events', key: otherKey, body: EVENT })
+    expect(response.statusCode).toBe(404)
+    expect(response.json().error.code).toBe('module_does_not_exist')
   })
 })
 
-test('a key is trimmed of the white space that HTTP allows around a value', async () => {
+test('the white space that HTTP allows around a value is trimmed from a key', async () => {
   const { text } = await newKey()
   expect((await api.call({ path: MODULES, key: text, headers: { 'X-API-KEY': text } })).statusCode).toBe(200)
 })
@@ -143,7 +143,7 @@ test('revoking and expiring take effect within a second', async () => {
   vi.useRealTimers()
 })
 
-test('another process learns of it as soon', async () => {
+test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
   const writePool = createPool(api.databaseUrl, { max: 2, pipeline: true })
@@ -159,27 +159,27 @@ test('another process learns of it as soon', async () => {
   await Promise.all([db.destroy(), writePool.end()])
 })
 
-test('keys of two projects at once open the same module id each in its own', async () => {
+test('concurrent keys of two projects read the same module id each in its own project', async () => {
   const other = await newKey({}, 'other')
-  const answers = await Promise.all(
+  const responses = await Promise.all(
     [{ path: '/projects/demo/modules/skin-quiz' }, { path: '/projects/other/modules/skin-quiz', key: other.text }].map(
       (call) => api.call(call),
     ),
   )
-  expect(answers.map((answer) => answer.json().project_id ?? answer.json().error.code)).toEqual([
+  expect(responses.map((response) => response.json().project_id ?? response.json().error.code)).toEqual([
     'demo',
     'module_does_not_exist',
   ])
 })
 
-test('a key that somebody is changing is accepted meanwhile, and holds up nothing', async () => {
+test('a key whose row is locked is accepted without waiting', async () => {
   const { text } = await newKey()
   const obstacle = await holdLock(api.databaseUrl, 'SELECT FROM api_keys FOR UPDATE')
   for (let i = 0; i < 5; i += 1) expect((await api.call({ path: MODULES, key: text })).statusCode).toBe(200)
   await obstacle.release()
 })
 
-test('a key opens only what its scopes name', async () => {
+test('a key gives access only to the operations of its scopes', async () => {
   const [reader, writer, neither] = [
     await newKey({ scopes: ['read'] }),
     await newKey({ scopes: ['events:write'] }),
@@ -188,24 +188,24 @@ test('a key opens only what its scopes name', async () => {
   const before = await rowCounts(api.db)
   const post = (key: string) => api.call({ method: 'POST', path: '/projects/demo/events', key, body: EVENT })
   for (const key of [reader.text, neither.text]) {
-    const answer = await post(key)
-    expect(answer.statusCode).toBe(403)
-    expect(answer.json().error).toEqual({
+    const response = await post(key)
+    expect(response.statusCode).toBe(403)
+    expect(response.json().error).toEqual({
       code: 'insufficient_scope',
       message: 'This key does not have the scope "events:write", which this operation requires.',
     })
   }
   for (const key of [writer.text, neither.text]) {
-    const answer = await api.call({ path: MODULES, key })
-    expect(answer.statusCode).toBe(403)
-    expect(answer.json().error.message).toContain('"read"')
+    const response = await api.call({ path: MODULES, key })
+    expect(response.statusCode).toBe(403)
+    expect(response.json().error.message).toContain('"read"')
   }
   expect(await rowCounts(api.db)).toEqual(before)
   expect((await post(writer.text)).statusCode).toBe(200)
   expect((await api.call({ path: MODULES, key: reader.text })).statusCode).toBe(200)
 })
 
-test('the use of a key is noted, to the minute, and a refused one’s is not', async () => {
+test('the use of a key is recorded to the minute, and that of a refused key is not', async () => {
   const key = await newKey()
   const lastUse = async () =>
     (

@@ -4,7 +4,7 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
-// The order of checks (decisions, "Errors"): one post has every fault, and they are mended one after another.
+// The order of checks (docs/semantics.md#errors): a request has every error, and they are fixed one after another.
 
 let api: TestApp
 let key: string
@@ -13,7 +13,7 @@ beforeAll(async () => {
   api = await createTestApp({ config: { rateLimitPerMinute: 9 } })
   key = await createKey(api.db, 'demo', { name: '', scopes: SCOPES, expires_at: null })
   reader = await createKey(api.db, 'demo', { name: '', scopes: ['read'], expires_at: null })
-  // Two contacts, so that there is something to conflict, and a used Idempotency-Key.
+  // Creates the second contact of a conflict, and uses the Idempotency-Key.
   await api.call({ method: 'POST', path: '/projects/demo/events', body: EVENT, headers: { 'idempotency-key': 'used' } })
   for (let i = 0; i < 9; i += 1) await api.call({ path: '/projects/demo/modules', key: reader })
 })
@@ -24,9 +24,9 @@ const conflicting = [
   { key: 'phone', value: '"+1 555 0100"' },
 ]
 const tooLarge = `${' '.repeat(256 * 1024)}{`
-const wrong = { ...EVENT, module_id: 'nowhere', identifiers: conflicting }
+const invalid = { ...EVENT, module_id: 'nowhere', identifiers: conflicting }
 
-test('recordCustomEvent checks in the order that the decisions give', async () => {
+test('recordCustomEvent checks in the documented order', async () => {
   const fresh = await createKey(api.db, 'demo', { name: '', scopes: ['read'], expires_at: null })
   const before = await rowCounts(api.db)
   const text = { 'content-type': 'text/plain', 'idempotency-key': 'used' }
@@ -49,15 +49,15 @@ test('recordCustomEvent checks in the order that the decisions give', async () =
     [415, 'unsupported_media_type', { path: '/projects/demo/events?x=1', headers: text, body: tooLarge }],
     [413, 'payload_too_large', { path: '/projects/demo/events?x=1', headers: json, body: tooLarge }],
     [400, 'invalid_request', { path: '/projects/demo/events?x=1', headers: json, body: '{' }],
-    [400, 'invalid_request', { path: '/projects/demo/events?x=1', headers: json, body: wrong }],
-    [422, 'idempotency_key_reused', { path: '/projects/demo/events', headers: json, body: wrong }],
-    [404, 'module_does_not_exist', { path: '/projects/demo/events', body: wrong }],
-    [409, 'identifier_conflict', { path: '/projects/demo/events', body: { ...wrong, module_id: 'skin-quiz' } }],
+    [400, 'invalid_request', { path: '/projects/demo/events?x=1', headers: json, body: invalid }],
+    [422, 'idempotency_key_reused', { path: '/projects/demo/events', headers: json, body: invalid }],
+    [404, 'module_does_not_exist', { path: '/projects/demo/events', body: invalid }],
+    [409, 'identifier_conflict', { path: '/projects/demo/events', body: { ...invalid, module_id: 'skin-quiz' } }],
   ]
   const seen = []
   for (const [, , call] of steps) {
-    const answer = await api.call({ method: 'POST', key, ...call })
-    seen.push([answer.statusCode, answer.json().error.code])
+    const response = await api.call({ method: 'POST', key, ...call })
+    seen.push([response.statusCode, response.json().error.code])
   }
   expect(seen).toEqual(steps.map(([status, code]) => [status, code]))
   expect(await rowCounts(api.db)).toEqual(before)
@@ -71,17 +71,17 @@ test('reads check a path before a query, and both before existence', async () =>
   expect((await codeOf('/projects/demo/modules/nowhere/versions')).code).toBe('module_does_not_exist')
 })
 
-test('a 405 names the methods that there are, to everyone', async () => {
+test('a 405 names the methods that exist, to everyone', async () => {
   for (const [path, allow] of [
     ['/projects/demo/events', 'POST'],
     ['/projects/demo/modules', 'GET, HEAD'],
     ['/projects/nowhere/entries/x/events', 'GET, HEAD'],
   ] as const) {
     for (const method of ['DELETE', 'PATCH', 'PUT', 'OPTIONS'] as const) {
-      const answer = await api.call({ method, path, key: null })
-      expect(answer.statusCode).toBe(405)
-      expect(answer.headers.allow).toBe(allow)
-      expect(answer.json()).toEqual({
+      const response = await api.call({ method, path, key: null })
+      expect(response.statusCode).toBe(405)
+      expect(response.headers.allow).toBe(allow)
+      expect(response.json()).toEqual({
         error: { code: 'method_not_allowed', message: `Method not allowed; this path supports ${allow}.` },
         projectId: path.split('/')[2],
       })

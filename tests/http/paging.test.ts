@@ -6,7 +6,7 @@ import { createPool } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, EXAMPLES, importFile, type TestApp } from '../support/app.ts'
-import { expectFaults } from './requests.ts'
+import { expectIssues } from './requests.ts'
 
 type Row = Record<string, unknown>
 
@@ -151,15 +151,15 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     ['that is JSON', () => encodeURIComponent('[3]')],
     ['that is zeros', () => 'A'.repeat(2048)],
   ])('refuses a cursor %s', async (_, mangle) => {
-    expectFaults(await get(`${path}?limit=3&cursor=${mangle(await cursorOf())}`), refusal)
+    expectIssues(await get(`${path}?limit=3&cursor=${mangle(await cursorOf())}`), refusal)
   })
 
   test('refuses a cursor that is too long', async () => {
-    expectFaults(await get(`${path}?cursor=${'A'.repeat(2049)}`), ['/query/cursor must be 1 to 2048 characters long'])
+    expectIssues(await get(`${path}?cursor=${'A'.repeat(2049)}`), ['/query/cursor must be 1 to 2048 characters long'])
   })
 
   test('refuses a cursor of the other direction', async () => {
-    expectFaults(await get(`${path}?direction=ASC&cursor=${await cursorOf()}`), refusal)
+    expectIssues(await get(`${path}?direction=ASC&cursor=${await cursorOf()}`), refusal)
   })
 
   test('refuses a cursor of another list', async () => {
@@ -169,7 +169,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
       '/projects/paging/entries/e01/events',
     ].filter((other) => other !== path)
     const cursor = await cursorOf()
-    for (const other of others) expectFaults(await get(`${other}?cursor=${cursor}`), refusal)
+    for (const other of others) expectIssues(await get(`${other}?cursor=${cursor}`), refusal)
   })
 
   test.each([
@@ -198,7 +198,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
     const body = Buffer.concat([cursor.subarray(0, 13), Buffer.from(json)])
     const checksum = Buffer.alloc(4)
     checksum.writeUInt32BE(crc32(body))
-    expectFaults(await get(`${path}?cursor=${Buffer.concat([body, checksum]).toString('base64url')}`), refusal)
+    expectIssues(await get(`${path}?cursor=${Buffer.concat([body, checksum]).toString('base64url')}`), refusal)
   })
 })
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, EXAMPLES, importFile, type TestApp } from '../support/app.ts'
-import { expectFaults } from './requests.ts'
+import { expectIssues } from './requests.ts'
 
 /** Ids that are odd and right. */
 const ODD_IDS = [
@@ -72,9 +72,9 @@ function oddModules(): Buffer {
 }
 
 test.each(ODD_IDS)('getModule finds the module "%s"', async (id) => {
-  const answer = await get(`/projects/demo/modules/${encodeURIComponent(id)}`)
-  expect(answer.statusCode).toBe(200)
-  expect(answer.json().module_id).toBe(id)
+  const response = await get(`/projects/demo/modules/${encodeURIComponent(id)}`)
+  expect(response.statusCode).toBe(200)
+  expect(response.json().module_id).toBe(id)
 })
 
 const CONTROL = 'must not hold control characters'
@@ -96,31 +96,31 @@ describe.each([
     ['a'.repeat(10_000), LENGTH],
     [encodeURIComponent('😀'.repeat(129)), LENGTH],
   ])('refuses the id %s', async (id, message) => {
-    expectFaults(await get(template.replace('$', () => id)), [`/path/${name} ${message}`])
+    expectIssues(await get(template.replace('$', () => id)), [`/path/${name} ${message}`])
   })
 
   test.each(['no', 'no%2Fbody', 'no%252F', 'no__proto__', 'n'.repeat(128), encodeURIComponent('ü'.repeat(128)), "'--"])(
     'finds nothing under the id %s',
     async (id) => {
-      const answer = await get(template.replace('$', () => id))
-      expect(answer.statusCode).toBe(404)
-      expect(answer.json().error.code).toBe(name === 'moduleId' ? 'module_does_not_exist' : 'entry_not_found')
-      expect(answer.json()[name]).toBe(decodeURIComponent(id))
+      const response = await get(template.replace('$', () => id))
+      expect(response.statusCode).toBe(404)
+      expect(response.json().error.code).toBe(name === 'moduleId' ? 'module_does_not_exist' : 'entry_not_found')
+      expect(response.json()[name]).toBe(decodeURIComponent(id))
     },
   )
 
   test.each(['%', '%f', '%zz', '%ff', '%C3', '%ED%A0%80', '%C0%AF'])(
     'refuses %s, which is not percent-encoded UTF-8',
     async (id) => {
-      const answer = await get(template.replace('$', () => id))
-      expect(answer.statusCode).toBe(400)
-      expect(answer.json().error).toEqual({
+      const response = await get(template.replace('$', () => id))
+      expect(response.statusCode).toBe(400)
+      expect(response.json().error).toEqual({
         code: 'invalid_request',
         message:
           'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
       })
-      expect(answer.headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/)
-      expect(answer.headers['cache-control']).toBe('no-store')
+      expect(response.headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/)
+      expect(response.headers['cache-control']).toBe('no-store')
     },
   )
 })
@@ -142,13 +142,13 @@ test.each([
   'Infinity',
   'null',
 ])('getModuleVersion refuses the version %s', async (version) => {
-  expectFaults(await get(`/projects/demo/modules/skin-quiz/versions/${encodeURI(version).replaceAll('%25', '%')}`), [
+  expectIssues(await get(`/projects/demo/modules/skin-quiz/versions/${encodeURI(version).replaceAll('%25', '%')}`), [
     '/path/versionNumber must be a plain decimal integer, for example 2',
   ])
 })
 
-test('getModuleVersion names every part of the path that is wrong', async () => {
-  expectFaults(await get('/projects/demo/modules/%00/versions/x'), [
+test('getModuleVersion lists every invalid part of the path', async () => {
+  expectIssues(await get('/projects/demo/modules/%00/versions/x'), [
     `/path/moduleId ${CONTROL}`,
     '/path/versionNumber must be a plain decimal integer, for example 2',
   ])
@@ -168,9 +168,9 @@ test.each([
   ['1'.repeat(22), Number.MAX_SAFE_INTEGER],
   ['9'.repeat(400), Number.MAX_SAFE_INTEGER],
 ])('getModuleVersion finds no version %s', async (version, versionNumber) => {
-  const answer = await get(`/projects/demo/modules/skin-quiz/versions/${version}`)
-  expect(answer.statusCode).toBe(404)
-  expect(answer.json()).toMatchObject({
+  const response = await get(`/projects/demo/modules/skin-quiz/versions/${version}`)
+  expect(response.statusCode).toBe(404)
+  expect(response.json()).toMatchObject({
     error: { code: 'module_version_does_not_exist' },
     projectId: 'demo',
     moduleId: 'skin-quiz',
@@ -203,23 +203,23 @@ test.each([
   '/projects/demo/modules%3Flimit=1',
 ])('there is no route %s', async (path) => {
   for (const method of ['GET', 'POST'] as const) {
-    const answer = await api.call({ method, path, key: null })
-    expect(answer.json()).toEqual({
+    const response = await api.call({ method, path, key: null })
+    expect(response.json()).toEqual({
       error: {
         code: 'route_not_found',
         message: 'No such path. The OpenAPI document, openapi.yaml, lists all paths.',
       },
     })
-    expect(answer.statusCode).toBe(404)
+    expect(response.statusCode).toBe(404)
   }
 })
 
 test.each(['%00', 'a'.repeat(10_000), '%0D%0Ax: y', 'nobody', 'demo%20', 'DEMO'])(
   'the project %s is refused like every other',
   async (project) => {
-    const answer = await get(`/projects/${project}/modules`)
-    expect(answer.json().error.code).toBe('unauthorized')
-    expect(answer.json().projectId).toBe(decodeURIComponent(project))
-    expect(answer.statusCode).toBe(401)
+    const response = await get(`/projects/${project}/modules`)
+    expect(response.json().error.code).toBe('unauthorized')
+    expect(response.json().projectId).toBe(decodeURIComponent(project))
+    expect(response.statusCode).toBe(401)
   },
 )

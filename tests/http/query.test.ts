@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { EVENT, expectFaults } from './requests.ts'
+import { EVENT, expectIssues } from './requests.ts'
 
 let api: TestApp
 beforeAll(async () => {
@@ -75,8 +75,8 @@ test.each<[string, string[]]>([
     'updated_after=2026-03-01T00:00:00Z&updated_before=2026-03-01T01:00:00%2B01:00',
     ['/query/updated_before must be later than updated_after'],
   ],
-])('listEntryPageViews refuses ?%s', async (query, faults) => {
-  expectFaults(await get(`${VIEWS}?${query}`), faults)
+])('listEntryPageViews refuses ?%s', async (query, issues) => {
+  expectIssues(await get(`${VIEWS}?${query}`), issues)
 })
 
 test.each([
@@ -92,7 +92,7 @@ test.each([
   '?updated_after=2026-01-01t00:00:00z',
   '?updated_after=2026-01-01T00:00:00%2B23:59',
   '?updated_after=2026-01-01T00:00:00.123456789Z',
-])('listEntryPageViews takes "%s"', async (query) => {
+])('listEntryPageViews accepts "%s"', async (query) => {
   expect((await get(VIEWS + query)).statusCode).toBe(200)
 })
 
@@ -107,26 +107,26 @@ test.each([
     '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001/events',
     'known parameters: limit, direction, cursor',
   ],
-])('%s refuses a parameter it does not know', async (_, path, known) => {
+])('%s refuses an unknown parameter', async (_, path, known) => {
   for (const name of ['updated_after', '__proto__', 'fields']) {
-    expectFaults(await get(`${path}?${name}=1`), [`/query/${name} is not a known parameter; ${known}`])
+    expectIssues(await get(`${path}?${name}=1`), [`/query/${name} is not a known parameter; ${known}`])
   }
 })
 
-test('recordCustomEvent refuses a query, an API key in it too, and does not repeat its value', async () => {
-  const answer = await api.call({ method: 'POST', path: `/projects/demo/events?x-api-key=${api.key}`, body: EVENT })
-  expect(answer.json().error.details[0]).toEqual({
+test('recordCustomEvent refuses a query, even an API key in it, and does not echo its value', async () => {
+  const response = await api.call({ method: 'POST', path: `/projects/demo/events?x-api-key=${api.key}`, body: EVENT })
+  expect(response.json().error.details[0]).toEqual({
     pointer: '/query/x-api-key',
     message: 'is not a known parameter; this operation has none',
   })
-  expect(answer.body).not.toContain(api.key)
+  expect(response.body).not.toContain(api.key)
 })
 
 test.each(['%', 'limit=%', 'limit=%zz', 'x=%ff', 'x=%C3', '%ff=1', 'x=%ED%A0%80', 'x=%C0%80', 'limit=5&%u0041=1'])(
   'listEntryPageViews refuses ?%s, which is not percent-encoded UTF-8',
   async (query) => {
-    const answer = await get(`${VIEWS}?${query}`)
-    expect(answer.json()).toEqual({
+    const response = await get(`${VIEWS}?${query}`)
+    expect(response.json()).toEqual({
       error: {
         code: 'invalid_request',
         message:
@@ -134,10 +134,10 @@ test.each(['%', 'limit=%', 'limit=%zz', 'x=%ff', 'x=%C3', '%ff=1', 'x=%ED%A0%80'
       },
       projectId: 'demo',
     })
-    expect(answer.statusCode).toBe(400)
+    expect(response.statusCode).toBe(400)
   },
 )
 
-test('a parameter repeated thousands of times costs little and is one fault', async () => {
-  expectFaults(await get(`${VIEWS}?${'limit&'.repeat(100_000)}`), [`/query/limit ${REPEATED}`])
+test('a parameter repeated thousands of times is one issue and cheap', async () => {
+  expectIssues(await get(`${VIEWS}?${'limit&'.repeat(100_000)}`), [`/query/limit ${REPEATED}`])
 }, 5_000)

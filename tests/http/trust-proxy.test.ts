@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { expect, test } from 'vitest'
 import { createTestApp } from '../support/app.ts'
 
-/** The caller's address as the log has it, for a call that comes from 127.0.0.1 and says it was passed on. */
+/** The logged client address of a request that comes from 127.0.0.1 with X-Forwarded-For. */
 async function loggedAddress(trustProxy: boolean | string): Promise<unknown> {
   const log = new PassThrough()
   const api = await createTestApp({ config: { trustProxy }, logger: { level: 'info', stream: log } })
@@ -17,6 +17,6 @@ test.each<[boolean | string, string]>([
   [true, '203.0.113.7'],
   ['127.0.0.0/8', '203.0.113.7'],
   ['10.0.0.0/8', '127.0.0.1'],
-])('TRUST_PROXY %s makes the caller %s', async (trustProxy, address) => {
+])('TRUST_PROXY %s logs the client as %s', async (trustProxy, address) => {
   expect(await loggedAddress(trustProxy)).toBe(address)
 })

@@ -6,7 +6,7 @@ import { connect, connectShared } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { importRecords } from '../../src/transfer/import.ts'
-import { BROKEN_DOCUMENT, watchAnswers } from './contract.ts'
+import { DOCUMENT_VIOLATED, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
 import { testAppExtensions } from './extensions.ts'
 
@@ -17,29 +17,29 @@ export interface Call {
   /** The key of project demo by default; null sends none. */
   key?: string | null
   headers?: Record<string, string>
-  /** An object is sent as JSON; text and bytes as they are. */
+  /** An object is sent as JSON, text and bytes unchanged. */
   body?: unknown
 }
 
-/** A service on a database of its own that holds the document's examples. */
+/** A service on a database of its own with the document's examples. */
 export interface TestApp {
   app: FastifyInstance
   db: Database
   databaseUrl: string
   /** A key of project demo with all scopes. */
   key: string
-  /** Makes one request, and throws when the answer breaks the document in any way. */
+  /** Sends one request, and throws if the response violates the document. */
   call: (call: Call) => Promise<LightMyRequestResponse>
-  /** Takes real connections too. Resolves to the address. */
+  /** Listens on a free port as well. Resolves to the address. */
   listen: () => Promise<string>
-  /** Ends the service and drops its database; throws when any answer broke the document. */
+  /** Closes the service and drops its database. Throws if any response violated the document. */
   close: () => Promise<void>
 }
 
-/** The records behind the document's examples: projects demo and other. */
+/** The import records behind the document's examples: projects demo and other. */
 export const EXAMPLES = new URL('./examples.ndjson', import.meta.url)
 
-/** Nothing that an operator has to turn on. */
+/** Without any feature that an operator has to enable. */
 export const PLAIN_CONFIG: AppParts['config'] = {
   basePath: '',
   corsOrigins: [],
@@ -49,12 +49,12 @@ export const PLAIN_CONFIG: AppParts['config'] = {
 
 export interface TestAppOptions {
   config?: Partial<AppParts['config']>
-  /** Fills the database instead of the document's examples. */
+  /** Fills the database, instead of with the document's examples. */
   fill?: (databaseUrl: string, db: Database) => Promise<void>
   logger?: AppParts['logger']
   demoKeyFile?: string
   queryTimeout_ms?: number
-  /** Where the app's own connections go, when not straight to the database: a proxy that can be cut, for one. */
+  /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
 
@@ -74,7 +74,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
   const readDb = connectShared(address, { max: 2, ...timeouts })
   const writePool = createPool(address, { max: 4, pipeline: true, ...timeouts })
-  const problems: string[] = []
+  const violations: string[] = []
   const app = await buildApp({
     config: { ...PLAIN_CONFIG, ...options.config },
     db: readDb,
@@ -83,11 +83,11 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     demoKeyFile: options.demoKeyFile,
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)
-      watchAnswers(app, problems)
+      watchResponses(app, violations)
     },
   })
   const assertContract = () => {
-    if (problems.length > 0) throw new Error(`${BROKEN_DOCUMENT}\n${problems.splice(0).join('\n')}`)
+    if (violations.length > 0) throw new Error(`${DOCUMENT_VIOLATED}\n${violations.splice(0).join('\n')}`)
   }
 
   return {
@@ -108,7 +108,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
         },
         ...(call.body !== undefined && { payload: isRaw ? (call.body as string | Buffer) : JSON.stringify(call.body) }),
       })
-      if (!testAppExtensions.some(({ breaksDocument }) => breaksDocument)) assertContract()
+      if (!testAppExtensions.some(({ violatesDocument }) => violatesDocument)) assertContract()
       return response
     },
     listen: () => app.listen({ host: '127.0.0.1', port: 0 }),

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 
-/** The parts of the bundled document that the checks look at, after `$ref`s are followed. */
+/** The parts of the bundled document that the checks read, with `$ref`s resolved. */
 export interface Schema {
   type?: string
   required?: string[]
@@ -36,7 +36,7 @@ interface Bundle {
 
 const source = JSON.parse(readFileSync(new URL('../../generated/openapi.json', import.meta.url), 'utf8')) as Bundle
 
-/** Follows every `$ref` of a JSON value. The document has no recursive schema. */
+/** Resolves every `$ref` of a JSON value. The document has no recursive schema. */
 function dereference(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(dereference)
   if (typeof value !== 'object' || value === null) return value
@@ -59,7 +59,7 @@ export const operations: Record<string, DocumentedOperation> = Object.fromEntrie
     .map((operation) => [operation.operationId, operation]),
 )
 
-/** The schema with every object closed, so that a field that the document does not know is found. */
+/** The schema with every object closed, so that an undocumented field is a violation. */
 function closed(schema: Schema): Schema {
   return {
     ...schema,
@@ -72,7 +72,7 @@ function closed(schema: Schema): Schema {
 }
 
 const ajv = new Ajv({ allErrors: true, strict: true, keywords: ['example'] })
-// UTC with exactly milliseconds, and an instant that there is.
+// UTC with exactly three fraction digits, and an existing instant.
 ajv.addFormat('date-time', (text) => !Number.isNaN(Date.parse(text)) && new Date(text).toISOString() === text)
 ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && Math.abs(value) < 2 ** 31 })
 
@@ -90,28 +90,28 @@ function validate(schema: Schema, value: unknown): string[] {
   )
 }
 
-/** Headers that every HTTP answer may have and that the document rightly says nothing of. */
-const PLUMBING = new Set([
+/** Headers that any HTTP response may have and that the document need not mention. */
+const GENERIC_HEADERS = new Set([
   'content-type',
   'content-length',
   'transfer-encoding',
   'connection',
   'x-content-type-options',
-  // Required where the document says so; with CORS_ORIGINS on all else too.
+  // Required where the document says so; with CORS_ORIGINS set, on every other response too.
   'vary',
   'access-control-allow-origin',
   'access-control-expose-headers',
 ])
 
-function headerProblems(documented: Record<string, DocumentedHeader>, sent: Record<string, unknown>): string[] {
+function headerViolations(documented: Record<string, DocumentedHeader>, sent: Record<string, unknown>): string[] {
   const byName = new Map(Object.entries(documented).map(([name, header]) => [name.toLowerCase(), header]))
   const missing = [...byName].filter(([name, header]) => header.required && sent[name] === undefined)
-  const unknown = Object.keys(sent).filter((name) => !byName.has(name) && !PLUMBING.has(name))
+  const unknown = Object.keys(sent).filter((name) => !byName.has(name) && !GENERIC_HEADERS.has(name))
   const wrong = [...byName].flatMap(([name, { schema }]) => {
     const text = sent[name]
     if (text === undefined) return []
     const value = schema.type === 'integer' && /^\d+$/.test(String(text)) ? Number(text) : text
-    return validate(schema, value).map((problem) => `header ${name} ${problem}`)
+    return validate(schema, value).map((violation) => `header ${name} ${violation}`)
   })
   return [
     ...missing.map(([name]) => `header ${name} is missing`),
@@ -120,26 +120,26 @@ function headerProblems(documented: Record<string, DocumentedHeader>, sent: Reco
   ]
 }
 
-/** What an answer breaks of the document. Without operationId it is a 404 or 405 of what the document cannot name. */
-export function answerProblems(
+/** Where a response violates the document. Without operationId it is a 404 or 405 outside of its paths and methods. */
+export function responseViolations(
   operationId: string | undefined,
   status: number,
   headers: Record<string, unknown>,
   body: string,
 ): string[] {
   const fallback: DocumentedResponse = {
-    description: 'A refusal.',
+    description: 'An error.',
     content: { 'application/json': { schema: document.components.schemas.ApiError as Schema } },
   }
   const response = operationId === undefined ? fallback : operations[operationId]?.responses[status]
   if (!response) return [`status ${status} is not documented`]
-  const problems = operationId === undefined ? [] : headerProblems(response.headers ?? {}, headers)
+  const violations = operationId === undefined ? [] : headerViolations(response.headers ?? {}, headers)
   const schema = response.content?.['application/json']?.schema
-  if (!schema) return body === '' ? problems : [...problems, 'a body where there should be none']
+  if (!schema) return body === '' ? violations : [...violations, 'a body where there should be none']
   if (!/^application\/json(; charset=utf-8)?$/.test(String(headers['content-type']))) {
-    problems.push(`content-type is ${headers['content-type']}`)
+    violations.push(`content-type is ${headers['content-type']}`)
   }
-  return [...problems, ...validateText(schema, body)]
+  return [...violations, ...validateText(schema, body)]
 }
 
 function validateText(schema: Schema, body: string): string[] {
@@ -152,34 +152,34 @@ function validateText(schema: Schema, body: string): string[] {
   return validate(schema, value)
 }
 
-/** How a failure begins that tells what `watchAnswers` found, a line for each. */
-export const BROKEN_DOCUMENT = 'answers that break the document:'
+/** The first line of the error that lists the violations found by `watchResponses`. */
+export const DOCUMENT_VIOLATED = 'responses that violate the document:'
 
 /**
- * Holds every answer of the app against the document, before and after serialization, and collects what does not fit:
- * the serializer hides wrong types and drops unknown fields, so each side finds what the other cannot.
+ * Validates every response of the app against the document, before and after serialization, and collects violations: the
+ * serializer hides wrong types and drops unknown fields, so that each side finds what the other cannot.
  */
-export function watchAnswers(app: FastifyInstance, problems: string[]): void {
-  // The router finds a route for a path with an empty segment too, which is no path of the document and loses its params.
+export function watchResponses(app: FastifyInstance, violations: string[]): void {
+  // The router also matches a path with an empty segment, which is not in the document; routes.ts empties its params.
   const operationOf = ({ params, routeOptions: { schema } }: FastifyRequest) =>
     schema && 'operationId' in schema && Object.keys(params ?? {}).length > 0 ? String(schema.operationId) : undefined
   const isApi = (request: FastifyRequest) => request.url.includes('/projects/') || request.is404
-  const note = (request: FastifyRequest, reply: FastifyReply, found: string[]) => {
-    for (const problem of found) problems.push(`${request.method} ${request.url} → ${reply.statusCode}: ${problem}`)
+  const report = (request: FastifyRequest, reply: FastifyReply, found: string[]) => {
+    for (const one of found) violations.push(`${request.method} ${request.url} → ${reply.statusCode}: ${one}`)
   }
 
   app.addHook('preSerialization', async (request, reply, payload) => {
     const schema =
       operations[operationOf(request) ?? '']?.responses[reply.statusCode]?.content?.['application/json']?.schema
     if (schema)
-      note(
+      report(
         request,
         reply,
-        validate(schema, payload).map((problem) => `before serialization ${problem}`),
+        validate(schema, payload).map((violation) => `before serialization ${violation}`),
       )
     return payload
   })
-  // Answers are looked at as they leave: hooks of routes may still change them after this one.
+  // Checked in onResponse: hooks of routes may still change the response after this one.
   app.addHook('onSend', async (request, _, payload) => {
     if (isApi(request)) bodies.set(request, String(payload ?? ''))
     return payload
@@ -188,9 +188,9 @@ export function watchAnswers(app: FastifyInstance, problems: string[]): void {
     const body = bodies.get(request)
     const isPreflight = request.method === 'OPTIONS' && reply.statusCode === 204
     if (body === undefined || isPreflight) return
-    // The hook of the route takes the body from a 304 after it was looked at here.
+    // The route's own onSend hook removes the body of a 304 after this one has stored it.
     const sent = reply.statusCode === 304 ? '' : body
-    note(request, reply, answerProblems(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
+    report(request, reply, responseViolations(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
   })
 }
 

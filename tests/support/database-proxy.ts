@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import pg from 'pg'
 
-/** A way to the database server that can be cut, as when PostgreSQL or the network between dies. */
+/** A proxy to the database server that can be cut, to simulate a failure of PostgreSQL or of the network. */
 export interface DatabaseProxy {
-  /** The connection string that leads to a database of the server through the proxy: `reach` of createTestApp. */
+  /** The connection string of a database of the server through the proxy: for `reach` of createTestApp. */
   reach: (databaseUrl: string) => string
-  /** Breaks every connection, and takes no new one until restored. */
+  /** Destroys every connection, and accepts no new one until restored. */
   cut: () => void
-  /** Lets nothing through, but leaves every connection open, as when the network between swallows all. */
+  /** Drops all traffic but keeps every connection open, like a network that loses every packet. */
   freeze: () => void
   restore: () => void
   close: () => Promise<void>
@@ -19,7 +19,7 @@ export interface DatabaseProxy {
 const PORT = 5432
 
 /**
- * Starts a proxy on a Unix socket of its own, whose address stays free for it while it is cut, as no port would.
+ * Starts a proxy on a Unix socket of its own, whose address nobody else can take while it is cut, unlike a port.
  * @param serverUrl a connection string of any database of the server, by TCP or Unix socket
  */
 export async function createDatabaseProxy(serverUrl: string): Promise<DatabaseProxy> {
@@ -33,19 +33,19 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
   function connect(from: net.Socket, to: net.Socket): void {
     open.add(from)
     if (!frozen) from.pipe(to)
-    // What broke is told to both sides by closing them.
+    // An error on either side closes both.
     from.on('error', () => {})
     from.on('close', () => {
       open.delete(from)
       to.destroy()
     })
   }
-  const breakAll = () => {
+  const destroyAll = () => {
     for (const socket of open) socket.destroy()
   }
   const restore = () => {
-    // What a frozen connection swallowed is lost, and so is the connection.
-    if (frozen) breakAll()
+    // A frozen connection has lost data and cannot be resumed.
+    if (frozen) destroyAll()
     frozen = false
     server ??= net
       .createServer((client) => {
@@ -58,7 +58,7 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
   const cut = () => {
     server?.close()
     server = undefined
-    breakAll()
+    destroyAll()
   }
   const freeze = () => {
     frozen = true

@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { inject } from 'vitest'
 import { databaseUrl, onServer } from './global-setup.ts'
 
-/** A database of a test's own. */
+/** A database for one test file. */
 export interface TestDatabase {
   url: string
   drop: () => Promise<void>
 }
 
-/** Makes a database with the migrated schema and nothing in it. @param template `template0` for one without schema */
+/** Creates an empty database with the migrated schema. @param template `template0` for one without schema */
 export async function createTestDatabase(template: string = inject('templateDatabase')): Promise<TestDatabase> {
   const server = inject('databaseServer')
   const name = `flowtrail_test_${randomBytes(8).toString('hex')}`

@@ -3,24 +3,24 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { runFlowtrail, type Service, startService } from './service.ts'
 
-/** A server process with the demo project on an embedded PostgreSQL of its own, for tools that come from outside. */
+/** A server process with the demo project on an embedded PostgreSQL of its own, for external tools. */
 export interface DemoService {
   address: string
-  /** Keys of project `demo`: with both scopes, and with one alone. */
+  /** Keys of project `demo`: with both scopes, and with one each. */
   key: string
   readKey: string
   writeKey: string
   /** A key of project `other`, which is empty. */
   otherKey: string
-  /** A second server on the same data that lets each key make one request a minute. */
+  /** A second server on the same data with a rate limit of one request per minute and key. */
   limitedAddress: string
-  /** What the servers complain about. */
-  complaints: () => string
-  /** Ends the server and its PostgreSQL and removes their data. */
+  /** What the servers wrote to stderr. */
+  stderr: () => string
+  /** Stops the servers and their PostgreSQL and removes their data. */
   stop: () => Promise<void>
 }
 
-/** How a command from outside finds the service in its environment. */
+/** The environment variables by which an external command finds the service. */
 export const demoEnvironment = (service: DemoService): Record<string, string> => ({
   FLOWTRAIL_URL: service.address,
   FLOWTRAIL_KEY: service.key,
@@ -30,13 +30,13 @@ export const demoEnvironment = (service: DemoService): Record<string, string> =>
   FLOWTRAIL_LIMITED_URL: service.limitedAddress,
 })
 
-/** @param settings of the server, beside where its data is */
+/** @param settings environment variables of the server, beside its data directory */
 export async function startDemoService(settings: Record<string, string> = {}): Promise<DemoService> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-demo-'))
   const home = { DATA_DIR: dataDir }
   const services: Service[] = []
-  const start = async (more: Record<string, string>) => {
-    const service = await startService({ ...settings, ...home, ...more })
+  const start = async (extra: Record<string, string>) => {
+    const service = await startService({ ...settings, ...home, ...extra })
     services.push(service)
     return service.address
   }
@@ -58,7 +58,7 @@ export async function startDemoService(settings: Record<string, string> = {}): P
       writeKey: await createKey('demo', 'events:write'),
       otherKey: await createKey('other'),
       limitedAddress: await start({ RATE_LIMIT_PER_MINUTE: '1' }),
-      complaints: () => services.map(({ stderr }) => stderr()).join(''),
+      stderr: () => services.map(({ stderr }) => stderr()).join(''),
       stop,
     }
   } catch (error) {
@@ -67,7 +67,7 @@ export async function startDemoService(settings: Record<string, string> = {}): P
   }
 }
 
-/** What the command prints. */
+/** Runs a command to its end and returns what it prints. */
 async function runToEnd(args: string[], settings: Record<string, string>): Promise<string> {
   const command = runFlowtrail(args, settings)
   const status = await command.exit

@@ -1,17 +1,15 @@
 import type { FastifyInstance } from 'fastify'
 import type { Database } from '../../src/database/pool.ts'
 
-/**
- * What setup files (`setupFiles` of Vitest) add to every service that a test file starts. A registry, so that the test
- * support knows neither mutants nor recordings.
- */
+// A registry of what Vitest's setup files add to every service that a test file starts, so that the test support knows
+// neither mutants nor recordings.
 
 /** Adds hooks to a test app before its routes are registered. @param db a connection to the app's database */
 export type AppExtension = (app: FastifyInstance, db: Database) => void
 
 interface AppExtensionOptions {
-  /** The responses may break the document: tests go on to their own assertions, and what breaks is reported at the end. */
-  breaksDocument?: boolean
+  /** Responses may violate the document. Tests go on to their own assertions; violations are reported at the end. */
+  violatesDocument?: boolean
 }
 
 const extensions: ({ extend: AppExtension } & AppExtensionOptions)[] = []

@@ -11,12 +11,12 @@ declare module 'vitest' {
   export interface ProvidedContext {
     /** Connection string of the server's maintenance database. */
     databaseServer: string
-    /** Name of a migrated database to copy. */
+    /** Name of the migrated template database. */
     templateDatabase: string
   }
 }
 
-/** A server for the tests with a migrated template on it. */
+/** Provides a database server with a migrated template database. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
@@ -33,7 +33,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   }
 }
 
-/** The server of TEST_DATABASE_URL or, without it, an embedded one of this run alone. */
+/** The server of TEST_DATABASE_URL or, without it, an embedded one for this run only. */
 export async function useServer(): Promise<{ url: string; release: () => Promise<void> }> {
   const { TEST_DATABASE_URL } = process.env
   return TEST_DATABASE_URL ? { url: TEST_DATABASE_URL, release: async () => {} } : startEmbedded()
@@ -41,7 +41,7 @@ export async function useServer(): Promise<{ url: string; release: () => Promise
 
 async function startEmbedded() {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
-  // Nothing here outlives the run, so nothing needs to survive a crash.
+  // The data need not survive a crash.
   const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
   const server = await useEmbeddedServer({ dataDir, settings })
   const release = async () => {

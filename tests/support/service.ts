@@ -10,19 +10,19 @@ const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
 /** A `flowtrail` process. */
 export interface Process {
   child: ChildProcess
-  /** What it has written so far. */
+  /** The output so far. */
   stdout: () => string
   stderr: () => string
-  /** The exit status, or the signal that ended it. */
+  /** The exit status, or the signal that terminated the process. */
   exit: Promise<number | NodeJS.Signals>
 }
 
-/** A server process that takes requests. */
+/** A server process that accepts requests. */
 export interface Service extends Process {
   address: string
 }
 
-/** Runs the command line in a process of its own, with these settings and none of ours. */
+/** Runs the command line in a child process, with these settings and without those of this process. */
 export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
   const { PATH, TMPDIR } = process.env
   const child = spawn(FLOWTRAIL, args, {
@@ -35,7 +35,7 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
   return { child, stdout: out, stderr: err, exit }
 }
 
-/** Starts a server on a free port and waits until it takes requests. */
+/** Starts a server on a free port and waits until it accepts requests. */
 export async function startService(settings: Record<string, string>): Promise<Service> {
   const PORT = String(await freePort())
   const service = runFlowtrail(['serve'], { PORT, LOG_LEVEL: 'warn', ...settings })
@@ -52,13 +52,13 @@ export async function startService(settings: Record<string, string>): Promise<Se
   return { ...service, address: `http://127.0.0.1:${PORT}` }
 }
 
-/** Ends the process at once, if it has not ended yet. */
+/** Kills the process, if it is still running. */
 export async function kill({ child, exit }: Process): Promise<void> {
   child.kill('SIGKILL')
   await exit
 }
 
-/** A port that nobody listened on a moment ago. */
+/** A port that nothing listened on a moment ago. */
 export async function freePort(): Promise<number> {
   const server = createServer()
   await once(server.listen(0, '127.0.0.1'), 'listening')

@@ -1,17 +1,17 @@
 import pg from 'pg'
 import { expect } from 'vitest'
 
-/** Holds up whoever wants the same lock, until it is released. */
-export interface Obstacle {
-  /** Runs a statement of its own, outside of what the lock holds up. */
+/** A lock that blocks everybody else who wants it, until it is released. */
+export interface HeldLock {
+  /** Runs a statement in the session that holds the lock. */
   query: (sql: string) => Promise<pg.QueryResult>
-  /** Resolves, when so many sessions wait for a lock in this database, to their pids. */
+  /** Waits until this many sessions wait for a lock in this database. Resolves to their pids. */
   waiting: (count: number) => Promise<number[]>
   release: () => Promise<void>
 }
 
 /** @param lock a statement that takes a lock, such as SELECT … FOR UPDATE or LOCK TABLE */
-export async function holdLock(databaseUrl: string, lock: string): Promise<Obstacle> {
+export async function holdLock(databaseUrl: string, lock: string): Promise<HeldLock> {
   const client = new pg.Client(databaseUrl)
   await client.connect()
   await client.query('BEGIN')
@@ -25,18 +25,18 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<Obsta
   return {
     query: (sql) => client.query(sql),
     waiting: async (count) => {
-      // Within a transaction the view is read once, unless it is told to forget.
-      const look = async () => {
+      // Within a transaction, the view is a snapshot until it is cleared.
+      const read = async () => {
         await client.query('SELECT pg_stat_clear_snapshot()')
         return waiting()
       }
-      await expect.poll(look, { timeout: 10_000, interval: 10 }).toHaveLength(count)
-      return look()
+      await expect.poll(read, { timeout: 10_000, interval: 10 }).toHaveLength(count)
+      return read()
     },
     release: () => client.end(),
   }
 }
 
-/** Holds up everybody who records in the project. */
+/** Blocks everybody who records in the project. */
 export const holdProject = (databaseUrl: string, projectId = 'demo') =>
   holdLock(databaseUrl, `SELECT FROM projects WHERE project_id = '${projectId}' FOR UPDATE`)

@@ -3,16 +3,16 @@ import { once } from 'node:events'
 import { demoEnvironment, startDemoService } from './demo-service.ts'
 
 /**
- * Runs a command against a service with demo data that lives as long as the command, and ends with its status:
+ * Runs a command against a service with demo data that lives as long as the command, and exits with its status:
  * `node tests/support/with-demo-service.ts -- command …`. The command finds the service in `FLOWTRAIL_URL`, keys of
  * project `demo` in `FLOWTRAIL_KEY`, `FLOWTRAIL_READ_KEY` and `FLOWTRAIL_WRITE_KEY`, one of project `other` in
- * `FLOWTRAIL_OTHER_KEY`, and in `FLOWTRAIL_LIMITED_URL` the same service with one request a minute for each key.
+ * `FLOWTRAIL_OTHER_KEY`, and in `FLOWTRAIL_LIMITED_URL` the same service with a rate limit of one request per minute and key.
  */
 const [command, ...args] = process.argv.slice(process.argv.indexOf('--') + 1)
 if (command === undefined) throw new Error('usage: with-demo-service.ts -- command [argument…]')
 
 const service = await startDemoService()
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {}) // the command ends by it, then we
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {}) // ends the command, and then this process
 const child = spawn(command, args, {
   stdio: 'inherit',
   env: { ...process.env, ...demoEnvironment(service) },
@@ -24,6 +24,6 @@ const status = await once(child, 'close').then(
     return 1
   },
 )
-process.stderr.write(service.complaints())
+process.stderr.write(service.stderr())
 await service.stop()
 process.exit(status)

@@ -6,19 +6,19 @@ const KEY = { key_id: '0123456789ab', secret: 'ABCDEFGHIJKLMNOPQRSTUVWXYZa' }
 // CRC-32 of "ft_0123456789ab_ABCDEFGHIJKLMNOPQRSTUVWXYZa" as Python's zlib.crc32 gives it, in base62.
 const TEXT = 'ft_0123456789ab_ABCDEFGHIJKLMNOPQRSTUVWXYZa3WLhGl'
 
-test('formatKey writes the form that scanners know, with its checksum', () => {
+test('formatKey writes the format that secret scanners recognise, with its checksum', () => {
   expect(formatKey(KEY)).toBe(TEXT)
   expect(parseKey(TEXT)).toEqual(KEY)
 })
 
-test('generateKey makes keys that parse, and never the same', () => {
+test('generateKey generates valid keys, never the same twice', () => {
   const keys = Array.from({ length: 1000 }, generateKey)
   for (const key of keys) {
     expect(formatKey(key)).toMatch(/^ft_[0-9A-Za-z]{12}_[0-9A-Za-z]{33}$/)
     expect(parseKey(formatKey(key))).toEqual(key)
   }
   expect(new Set(keys.map(({ key_id }) => key_id)).size).toBe(1000)
-  // All 62 characters occur in 39,000: none is left out.
+  // Among 39,000 characters, each of the 62 occurs.
   expect(new Set(keys.flatMap(({ key_id, secret }) => [...key_id, ...secret])).size).toBe(62)
 })
 
@@ -54,7 +54,7 @@ test.each([TEXT.replace('ft_', 'FT_'), TEXT.toLowerCase(), TEXT.toUpperCase(), T
   },
 )
 
-test('hashSecret is SHA-256, and isAccepted knows the secret alone', () => {
+test('hashSecret is SHA-256, and isAccepted checks secret, expiry and revocation', () => {
   expect(hashSecret(KEY.secret)).toEqual(createHash('sha256').update(KEY.secret).digest())
   const stored = { secret_hash: hashSecret(KEY.secret), expires_at: null, revoked_at: null }
   const now = new Date('2026-03-01T09:30:00.000Z')

@@ -5,5 +5,5 @@ const { FLOWTRAIL_MUTANT } = process.env
 if (FLOWTRAIL_MUTANT) {
   const { mutationOf } = await import('./mutants.ts')
   const mutation = mutationOf(FLOWTRAIL_MUTANT)
-  if (mutation) extendTestApps(mutation, { breaksDocument: true })
+  if (mutation) extendTestApps(mutation, { violatesDocument: true })
 }

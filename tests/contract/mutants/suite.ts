@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { startVitest, type TestModule } from 'vitest/node'
-import { BROKEN_DOCUMENT } from '../../support/contract.ts'
+import { DOCUMENT_VIOLATED } from '../../support/contract.ts'
 import { type Findings, UNMODIFIED } from './detectors.ts'
 import { MUTANTS } from './mutants.ts'
 
@@ -54,7 +54,7 @@ function findingsOf(modules: TestModule[]): Findings {
   const outside = modules
     .flatMap((module) => [module, ...module.children.allSuites()])
     .flatMap((suite) => suite.errors().map(({ message }) => message))
-  const isBroken = (message: string) => message.startsWith(BROKEN_DOCUMENT)
+  const isBroken = (message: string) => message.startsWith(DOCUMENT_VIOLATED)
   const failed = modules.flatMap((module) => [...module.children.allTests('failed')])
   return {
     document: outside.filter(isBroken).flatMap((message) => message.split('\n').slice(1)),

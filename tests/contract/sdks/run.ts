@@ -92,7 +92,7 @@ if (ready.length > 0) {
     for (const generator of ready) outcomes.set(generator, await runJourney(generator, demoEnvironment(service)))
   } finally {
     const failing = ready.some((generator) => outcomes.get(generator)?.verdict !== 'ok')
-    if (VERBOSE || failing) console.log(service.complaints())
+    if (VERBOSE || failing) console.log(service.stderr())
     await service.stop()
   }
 }
