@@ -29,7 +29,7 @@ export interface OpenOptions {
  * @throws Error with one line that says how to mend it
  */
 export async function openServer(config: Config, options: OpenOptions = {}): Promise<DatabaseServer> {
-  if (config.database.url !== undefined) return { url: config.database.url, release: async () => {} }
+  if (config.databaseUrl !== undefined) return { url: config.databaseUrl, release: async () => {} }
   const server = await useEmbeddedServer({ dataDir: config.dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
@@ -46,7 +46,7 @@ export async function ensureMigrated(config: Config, db: Database): Promise<void
   if (newer.length > 0) {
     throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
   }
-  if (config.database.url === undefined) {
+  if (config.databaseUrl === undefined) {
     await migrate(db)
     return
   }
