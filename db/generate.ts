@@ -1,6 +1,6 @@
 /**
- * Regenerates generated/: the bundled document and its types from openapi/openapi.yaml, the table types from a migrated
- * database. With --check it writes nothing and fails if the committed files differ.
+ * Makes generated/ anew: the bundled document and its types from openapi/openapi.yaml, the table types from a migrated
+ * database. With --check it changes nothing and fails when what is committed differs.
  */
 import { execFile } from 'node:child_process'
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
@@ -37,7 +37,7 @@ async function generateDatabase(directory: string): Promise<void> {
     await db.destroy()
     await tool('kysely-codegen', [
       ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
-      // The pool's type parsers return timestamps as ISO text.
+      // The pool's type parsers give instants as text in the wire's form.
       ...['--type-mapping', '{"timestamptz":"string"}', '--include-pattern', 'public.!(kysely_*)'],
     ])
   } finally {
@@ -46,7 +46,7 @@ async function generateDatabase(directory: string): Promise<void> {
   }
 }
 
-/** Names of the files that differ between the directories. */
+/** Names of the files that are not the same in both directories. */
 async function differences(one: string, other: string): Promise<string[]> {
   const names = new Set([...(await readdir(one)), ...(await readdir(other))])
   const read = (directory: string, name: string) => readFile(path.join(directory, name), 'utf8').catch(() => undefined)
@@ -64,7 +64,7 @@ if (isCheck) {
   const stale = await differences(GENERATED, directory)
   await rm(directory, { recursive: true })
   if (stale.length > 0) {
-    process.stderr.write(`generated/ is out of date: ${stale.join(', ')}. Run: make generate\n`)
+    process.stderr.write(`generated/ is not fresh: ${stale.join(', ')}. Run: make generate\n`)
     process.exitCode = 1
   }
 }

@@ -21,11 +21,11 @@ const provider: MigrationProvider = {
 const migratorOf = <DB>(db: Kysely<DB>) => new Migrator({ db, provider })
 
 /**
- * Migrates the schema to the newest version. Idempotent, and safe to run in several processes at once: Kysely's migrator
- * holds a lock in the database.
+ * Brings the schema to the newest version. Safe to run again and from several processes at once: Kysely's
+ * migrator holds a lock in the database while it works.
  *
  * @returns the names of the migrations that this call applied
- * @throws DatabaseError of the failing statement; the whole run is rolled back
+ * @throws what PostgreSQL answered to the failing statement; nothing of that run is kept
  */
 export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
   const { error, results } = await migratorOf(db).migrateToLatest()
@@ -33,12 +33,12 @@ export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
   return (results ?? []).map((result) => result.migrationName)
 }
 
-/** All migrations of this release, oldest first, with the time each was applied, if it was. Read-only. */
+/** Every known migration, oldest first, with the moment it was applied (or none). Changes nothing. */
 export async function migrationStatus<DB>(db: Kysely<DB>): Promise<readonly MigrationInfo[]> {
   return migratorOf(db).getMigrations()
 }
 
-/** Migrations that were applied to the database but are unknown to this release. Read-only. */
+/** Migrations that were applied to the database and that this release does not know. Changes nothing. */
 export async function newerMigrations<DB>(db: Kysely<DB>): Promise<string[]> {
   const table = DEFAULT_MIGRATION_TABLE
   const { rows: found } = await sql<{ found: boolean }>`SELECT to_regclass(${table}) IS NOT NULL AS found`.execute(db)

@@ -5,6 +5,8 @@ import pg from 'pg'
 
 /** All settings. They come from environment variables only; README.md lists those for operators. */
 export interface Config {
+  /** The operator's own PostgreSQL; when undefined, the embedded one in `dataDir` is used. */
+  databaseUrl: string | undefined
   /** Absolute path; holds the embedded PostgreSQL and the demo keys. */
   dataDir: string
   logLevel: (typeof LOG_LEVELS)[number]
@@ -24,11 +26,10 @@ export interface Config {
     /** As in Fastify: whether, or from which proxies, to trust X-Forwarded-For. */
     trustProxy: boolean | string
   }
-  database: {
-    /** The operator's own PostgreSQL; when undefined, the embedded one in `dataDir` is used. */
-    url: string | undefined
-    readConnections: number
-    writeConnections: number
+  /** The server's database connections. */
+  connections: {
+    read: number
+    write: number
     /** After this long PostgreSQL cancels a statement of a request. */
     statementTimeout_ms: number
   }
@@ -128,6 +129,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     },
   )
   return {
+    databaseUrl: settings.DATABASE_URL,
     dataDir: path.resolve(settings.DATA_DIR),
     logLevel: settings.LOG_LEVEL,
     server: {
@@ -141,10 +143,9 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
       trustProxy: settings.TRUST_PROXY,
     },
-    database: {
-      url: settings.DATABASE_URL,
-      readConnections: settings.READ_CONNECTIONS,
-      writeConnections: settings.WRITE_CONNECTIONS,
+    connections: {
+      read: settings.READ_CONNECTIONS,
+      write: settings.WRITE_CONNECTIONS,
       statementTimeout_ms: settings.STATEMENT_TIMEOUT_MS,
     },
     recorder: {

@@ -62,11 +62,11 @@ async function start(
   await prepare(config, postgres.url, options)
   if (stop.aborted) return
 
-  const { readConnections, writeConnections, statementTimeout_ms } = config.database
+  const { read, write, statementTimeout_ms } = config.connections
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
-  const db = connectShared(postgres.url, { max: readConnections, ...timeouts })
+  const db = connectShared(postgres.url, { max: read, ...timeouts })
   cleanup.defer(() => db.destroy())
-  const writePool = openWritePool(postgres.url, { max: writeConnections, ...timeouts })
+  const writePool = openWritePool(postgres.url, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
 
   const app = await buildApp({

@@ -1,6 +1,6 @@
 /**
  * Registrations of processes as files in a directory. A file name identifies its process so precisely that it is never
- * reused: whoever finds that process dead may delete the file without racing others that do the same.
+ * reused: anyone who finds that process dead may delete the file without racing others.
  */
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'

@@ -1,6 +1,6 @@
 /**
  * The PostgreSQL from our npm packages, for use without a server of one's own. It outlives the process that starts it
- * (ADR 0011): each process that uses it registers in `users`, whoever finds it stopped starts it, and the last one to
+ * (ADR 0011): each process that uses it registers in `users`, the first to find it stopped starts it, and the last one to
  * unregister stops it.
  *
  * The data directory contains `postgres` (the cluster), `postgres.log`, `socket` (a symlink to the directory of the

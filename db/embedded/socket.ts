@@ -11,7 +11,7 @@ const MAX_PATH_bytes = 103
 
 /**
  * The directory of a cluster's socket: outside the data directory, whose path may be too long for a socket, and accessible
- * only to us, since the server trusts whoever reaches the socket. A symlink in the data directory points to it.
+ * only to us, since the server trusts everyone who can reach the socket. A symlink in the data directory points to it.
  */
 export class SocketDirectory {
   readonly #link: string

@@ -16,7 +16,7 @@ const EMBEDDED = {
 
 /** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
 export interface DatabaseLocation {
-  database: { url: string | undefined }
+  databaseUrl: string | undefined
   dataDir: string
 }
 
@@ -38,10 +38,10 @@ export interface ServerOptions {
  * @throws Error with one line that says how to fix it
  */
 export async function openServer(
-  { database, dataDir }: DatabaseLocation,
+  { databaseUrl, dataDir }: DatabaseLocation,
   options: ServerOptions = {},
 ): Promise<DatabaseServer> {
-  if (database.url !== undefined) return { url: database.url, release: async () => {} }
+  if (databaseUrl !== undefined) return { url: databaseUrl, release: async () => {} }
   const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
@@ -52,12 +52,12 @@ export async function openServer(
  * @throws Error when the operator's database has pending migrations, naming the command that applies them, or when the
  * schema is newer than this release
  */
-export async function ensureMigrated({ database }: DatabaseLocation, db: Database): Promise<void> {
+export async function ensureMigrated({ databaseUrl }: DatabaseLocation, db: Database): Promise<void> {
   const newer = await newerMigrations(db)
   if (newer.length > 0) {
     throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
   }
-  if (database.url === undefined) {
+  if (databaseUrl === undefined) {
     await migrate(db)
     return
   }

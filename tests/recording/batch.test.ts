@@ -8,7 +8,7 @@ import type { ParsedEvent } from '../../src/recording/custom-event.ts'
 import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdProject, type Obstacle } from '../support/waiting.ts'
+import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
   type CustomEventInput,
   contact,
@@ -219,7 +219,7 @@ describe('an event that PostgreSQL refuses', () => {
     await failOn('faulty')
     const identifiers = named(freshValue())
     const send = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>
-    let obstacle: Obstacle | undefined
+    let obstacle: HeldLock | undefined
     const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
       this: pg.Client,
       ...args: unknown[]

@@ -5,7 +5,7 @@ import { toApiError } from '../../src/http/error-handler.ts'
 import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder, type RecorderOptions } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdProject, type Obstacle } from '../support/waiting.ts'
+import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
   type CustomEventInput,
   contact,
@@ -316,7 +316,7 @@ describe('under load', () => {
     return new Recorder(pool, options)
   }
 
-  async function hold(projectId: string): Promise<Obstacle> {
+  async function hold(projectId: string): Promise<HeldLock> {
     const obstacle = await holdProject(api.databaseUrl, projectId)
     onTestFinished(() => obstacle.release())
     return obstacle

@@ -3,11 +3,12 @@ import { expect, test } from 'vitest'
 import { type Config, readConfig } from '../../src/config.ts'
 
 const DEFAULTS: Config = {
+  databaseUrl: undefined,
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
   server: { host: '127.0.0.1', port: 3000, drainTimeout_ms: 25_000 },
   http: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
-  database: { url: undefined, readConnections: 3, writeConnections: 4, statementTimeout_ms: 10_000 },
+  connections: { read: 3, write: 4, statementTimeout_ms: 10_000 },
   recorder: { maxQueuedEvents: 2_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
 }
 
@@ -31,11 +32,11 @@ test.each<[string, string, string, unknown]>([
   [
     'DATABASE_URL',
     'postgres://u:p@db:5432/x?sslmode=require',
-    'database.url',
+    'databaseUrl',
     'postgres://u:p@db:5432/x?sslmode=require',
   ],
-  ['DATABASE_URL', 'postgresql:///x?host=/run/pg', 'database.url', 'postgresql:///x?host=/run/pg'],
-  ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', 'database.url', 'postgres://me@/x?host=/run/pg'],
+  ['DATABASE_URL', 'postgresql:///x?host=/run/pg', 'databaseUrl', 'postgresql:///x?host=/run/pg'],
+  ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', 'databaseUrl', 'postgres://me@/x?host=/run/pg'],
   ['DATA_DIR', 'some where', 'dataDir', path.resolve('some where')],
   ['LOG_LEVEL', 'silent', 'logLevel', 'silent'],
   ['BASE_PATH', '/', 'http.basePath', ''],
@@ -50,12 +51,12 @@ test.each<[string, string, string, unknown]>([
   ['RATE_LIMIT_PER_MINUTE', '600', 'http.rateLimitPerMinute', 600],
   ['TRUST_PROXY', 'true', 'http.trustProxy', true],
   ['TRUST_PROXY', '10.0.0.0/8, ::1', 'http.trustProxy', '10.0.0.0/8, ::1'],
-  ['READ_CONNECTIONS', '1', 'database.readConnections', 1],
-  ['READ_CONNECTIONS', '100', 'database.readConnections', 100],
-  ['WRITE_CONNECTIONS', '2', 'database.writeConnections', 2],
-  ['WRITE_CONNECTIONS', '100', 'database.writeConnections', 100],
-  ['STATEMENT_TIMEOUT_MS', '1000', 'database.statementTimeout_ms', 1_000],
-  ['STATEMENT_TIMEOUT_MS', '600000', 'database.statementTimeout_ms', 600_000],
+  ['READ_CONNECTIONS', '1', 'connections.read', 1],
+  ['READ_CONNECTIONS', '100', 'connections.read', 100],
+  ['WRITE_CONNECTIONS', '2', 'connections.write', 2],
+  ['WRITE_CONNECTIONS', '100', 'connections.write', 100],
+  ['STATEMENT_TIMEOUT_MS', '1000', 'connections.statementTimeout_ms', 1_000],
+  ['STATEMENT_TIMEOUT_MS', '600000', 'connections.statementTimeout_ms', 600_000],
   ['DRAIN_TIMEOUT_MS', '1', 'server.drainTimeout_ms', 1],
   ['DRAIN_TIMEOUT_MS', '600000', 'server.drainTimeout_ms', 600_000],
   ['QUEUE_SIZE', '1', 'recorder.maxQueuedEvents', 1],
