@@ -1,16 +1,16 @@
 import assert from 'node:assert'
 import type { EventToRecord, Recorded } from './batch.ts'
 
-/** An event whose caller waits for it to be recorded. */
-export interface QueuedEvent {
-  event: EventToRecord
-  /** When it has waited too long to be recorded, in milliseconds of performance.now(). */
-  deadline_ms: number
-  resolve: (recorded: Recorded) => void
-  reject: (error: unknown) => void
-}
-
 /**
+ * The state of a project's queue.
+ *
+ *              add()             take()                 finish(), none left
+ *     [idle] --------> [queued] --------> [recording] -----------------------> [idle]
+ *                         ^                |   ^   |
+ *                         |    finish(),   |   |   |  finish(), project was locked
+ *                         +-- others wait -+   |   v
+ *                                       take() +--- [locked]
+ *
  * - `idle`: no events.
  * - `queued`: events wait for the next multi-project batch.
  * - `recording`: a batch is recording events; others may wait. A second batch would only wait for the lock of the first.
@@ -26,16 +26,16 @@ const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
   locked: ['recording'],
 }
 
-/**
- * The events of one project, in the order in which they are recorded.
- *
- *              add()             take()                 finish(), none left
- *     [idle] --------> [queued] --------> [recording] -----------------------> [idle]
- *                         ^                |   ^   |
- *                         |    finish(),   |   |   |  finish(), project was locked
- *                         +-- others wait -+   |   v
- *                                       take() +--- [locked]
- */
+/** An event whose caller waits for it to be recorded. */
+export interface QueuedEvent {
+  event: EventToRecord
+  /** When it has waited too long to be recorded, in milliseconds of performance.now(). */
+  deadline_ms: number
+  resolve: (recorded: Recorded) => void
+  reject: (error: unknown) => void
+}
+
+/** The events of one project, in the order in which they are recorded. */
 export class ProjectQueue {
   readonly projectId: string
   #state: QueueState = 'idle'

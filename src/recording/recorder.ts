@@ -61,8 +61,8 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
  * share one commit and its round trips. An event that arrives alone is recorded at once.
  *
  * A batch is one transaction that locks its projects' rows, so that the outcome is that of one event after another, with
- * several processes on one database too (docs/semantics.md#concurrency). A project is in one batch at a time; its events
- * that wait are in a ProjectQueue, the state of which decides which kind of batch comes next.
+ * several processes on one database too (docs/semantics.md#concurrency). A project is in one batch at a time. Its
+ * events wait in a ProjectQueue, whose state (see the diagram there) decides which kind of batch takes them.
  */
 export class Recorder {
   readonly #pool: pg.Pool
