@@ -69,7 +69,6 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     packages: [
       'fastify',
       '@fastify/cors',
-      '@fastify/fast-json-stringify-compiler',
       '@fastify/swagger',
       '@fastify/swagger-ui',
       'fastify-openapi-glue',

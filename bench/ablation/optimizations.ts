@@ -25,4 +25,92 @@ export function patched(source: string, replacements: readonly Replacement[]): s
   }, source)
 }
 
-export const OPTIMIZATIONS: readonly Optimization[] = []
+const GET_MODULE = { task: 'getModule', connections: 32 } as const
+const GET_ENTRY = { task: 'getEntry', connections: 32 } as const
+const RECORD_KNOWN = { task: 'recordKnown', connections: 64 } as const
+
+export const OPTIMIZATIONS: readonly Optimization[] = [
+  {
+    name: 'batched look-ups',
+    load: GET_ENTRY,
+    patches: {
+      'src/database/batch-loader.ts': [
+        ['await setImmediate()', 'await undefined'],
+        ['    batches.set(db, batch)\n', ''],
+      ],
+    },
+  },
+  {
+    name: 'shared look-ups of equal keys',
+    load: GET_MODULE,
+    patches: { 'src/database/batch-loader.ts': [['JSON.stringify(key)', 'String(ordinals.size)']] },
+  },
+  {
+    name: 'shared bodies and ETags',
+    load: GET_MODULE,
+    patches: {
+      'src/http/conditional.ts': [
+        ['bodies.get(result) ?? ', ''],
+        ['bodies.set(result, body)', ''],
+        ['etags.get(body) ?? ', ''],
+        ['etags.set(body, etag)', ''],
+      ],
+    },
+  },
+  {
+    name: 'page views as delimited rows',
+    load: { task: 'listEntryPageViews', connections: 32 },
+    patches: {
+      'src/database/delimited-rows.ts': [
+        [
+          "string_agg(concat_ws(${sql.lit(SEPARATOR)}, ${sql.join(fields)}), ${sql.lit(SEPARATOR)} ORDER BY ${order}), '')",
+          "json_agg(json_build_array(${sql.join(fields)}) ORDER BY ${order}), '[]')::text",
+        ],
+        ["delimited === '' ? [] : delimited.split(SEPARATOR)", 'JSON.parse(delimited).flat()'],
+      ],
+      'src/queries/entries.ts': [
+        ["sql.ref('v.timestamp'),", 'sql`v.timestamp::text`,'],
+        ["textField(sql.ref('v.page_id'))", "sql.ref('v.page_id')"],
+        ["textField(sql.ref('v.page_key'))", "sql.ref('v.page_key')"],
+      ],
+    },
+  },
+  {
+    name: 'prepared statements',
+    load: GET_ENTRY,
+    patches: { 'src/database/pipelined-dialect.ts': [['client.query({ name, text', 'client.query({ text']] },
+  },
+  {
+    name: 'pipelining',
+    load: GET_ENTRY,
+    patches: {
+      'src/database/open.ts': [
+        ['const pool = createPool(url, { ...options, pipeline: true })', 'const pool = createPool(url, options)'],
+      ],
+    },
+  },
+  {
+    name: 'API key cache',
+    load: GET_ENTRY,
+    patches: {
+      'src/http/api-key-cache.ts': [['    const entry = this.#entries.get(name)\n', '    return load()\n']],
+    },
+  },
+  {
+    name: 'batched recording',
+    load: RECORD_KNOWN,
+    patches: {
+      'src/recording/recorder.ts': [['const { maxBatchSize } = this.#options', 'const maxBatchSize = 1']],
+    },
+  },
+  {
+    name: 'lists by JSON.stringify',
+    load: { task: 'listEntryEvents', connections: 32, longEntries: true },
+    patches: { 'src/http/routes.ts': [['  app.setSerializerCompiler(() => JSON.stringify)\n', '']] },
+  },
+  {
+    name: "V8's own memory settings",
+    load: GET_MODULE,
+    v8Flags: ['--max-semi-space-size=8', '--initial-old-space-size=40', '--heap-growing-percent=30'],
+  },
+]

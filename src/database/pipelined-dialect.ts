@@ -9,7 +9,7 @@ import {
   type QueryResult,
 } from 'kysely'
 import type pg from 'pg'
-import { corkForTurn, destroySocket } from './cork.ts'
+import { destroySocket } from './pool.ts'
 import type { NamedQuery } from './prepared.ts'
 
 // Pipelining (ADR 0005): all reads share few connections, and each is sent at once, without waiting for the results of
@@ -129,7 +129,6 @@ class SharedConnection {
   }
 
   async #send<R>(client: pg.PoolClient, query: CompiledQuery): Promise<QueryResult<R>> {
-    corkForTurn(client)
     if (this.#readTimeout === undefined) this.#restartReadTimeout()
     const { name } = query as Partial<NamedQuery>
     const { rows } = await client.query({ name, text: query.sql, values: query.parameters as unknown[] })

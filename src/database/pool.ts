@@ -60,3 +60,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   pool.on('error', ignore)
   return pool
 }
+
+/** Destroys the socket of a client, which pg does not expose: the queries under way on it fail. */
+export const destroySocket = (client: pg.ClientBase): void =>
+  ((client as pg.Client).connection as unknown as { stream: { destroy: () => void } }).stream.destroy()

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import type { FastifyRequest } from 'fastify'
+import type { onRequestHookHandler } from 'fastify'
 import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
 import { newRequestId } from './request-id.ts'
 
@@ -31,9 +31,8 @@ export function clientErrorHandler(error: Error & { code?: string }, socket: Soc
 }
 
 /**
- * An onRequest hook, for servers that do not require Host themselves: Node would respond without the error envelope.
- * @throws ApiError invalid_request when an HTTP/1.1 request has no Host
+ * An onRequest hook that refuses an HTTP/1.1 request without Host with invalid_request. For servers that do not require
+ * it themselves, since Node would respond without the error envelope.
  */
-export async function requireHost({ raw, headers }: FastifyRequest): Promise<void> {
-  if (raw.httpVersion === '1.1' && headers.host === undefined) throw invalidHttp()
-}
+export const requireHost: onRequestHookHandler = ({ raw, headers }, _reply, done) =>
+  done(raw.httpVersion === '1.1' && headers.host === undefined ? invalidHttp() : undefined)

@@ -1,21 +1,13 @@
 import { hash } from 'node:crypto'
-import { type RouteDefinition, SerializerSelector } from '@fastify/fast-json-stringify-compiler'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
-const compileSerializer = SerializerSelector()({}, {})
+const bodies = new WeakMap<object, Buffer>()
 
-/**
- * A Fastify `serializerCompiler`: serializes by the schema, and an object that several requests share (ADR 0006) only
- * once.
- */
-export const serializeOnce = (route: RouteDefinition) => {
-  const serialize = compileSerializer(route)
-  const serialized = new WeakMap<object, Buffer>()
-  return (result: object) => {
-    const body = serialized.get(result) ?? Buffer.from(serialize(result))
-    serialized.set(result, body)
-    return body
-  }
+/** Serializes a result, and one that several requests share (ADR 0006) only once. */
+export function serializeOnce(result: object): Buffer {
+  const body = bodies.get(result) ?? Buffer.from(JSON.stringify(result))
+  bodies.set(result, body)
+  return body
 }
 
 const etags = new WeakMap<Buffer, string>()

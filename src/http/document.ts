@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises'
-import { parseDocument } from 'yaml'
 
 /** The parts of the OpenAPI document that the service itself reads. */
 export interface ApiDocument {
@@ -27,13 +26,19 @@ export interface ServedDocument {
 
 /** Reads the document and sets its server URL. @param basePath `''` for none */
 export async function readDocument(basePath: string): Promise<ServedDocument> {
-  const [json, text] = await Promise.all([readFile(JSON_FILE, 'utf8'), readFile(YAML_FILE, 'utf8')])
+  const [json, yaml] = await Promise.all([readFile(JSON_FILE, 'utf8'), readFile(YAML_FILE, 'utf8')])
   const url = basePath || '/'
-  const yaml = parseDocument(text)
-  yaml.setIn(['servers', 0, 'url'], url)
   const document = JSON.parse(json) as ApiDocument
   return {
     json: { ...document, servers: document.servers.map((server) => ({ ...server, url })) },
-    yaml: basePath === '' ? text : yaml.toString(),
+    yaml: basePath === '' ? yaml : await withServerUrl(yaml, url),
   }
+}
+
+/** Sets the server's URL and keeps the document's comments. Loading and running the parser takes a tenth of the start. */
+async function withServerUrl(yaml: string, url: string): Promise<string> {
+  const { parseDocument } = await import('yaml')
+  const document = parseDocument(yaml)
+  document.setIn(['servers', 0, 'url'], url)
+  return document.toString()
 }

@@ -10,11 +10,10 @@ export function drainOnClose(app: FastifyInstance): void {
   app.addHook('preClose', async () => {
     isDraining = true
   })
-  app.addHook('onRequest', async () => {
-    if (isDraining) throw serviceUnavailable()
-  })
-  app.addHook('onSend', async (_, reply) => {
+  app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
+  app.addHook('onSend', (_request, reply, _payload, done) => {
     // Kept alive, a connection that was busy when draining began would keep the server from closing.
     if (isDraining) reply.header('connection', 'close')
+    done()
   })
 }

@@ -3,9 +3,7 @@ import { routeNotFound } from '../domain/errors.ts'
 
 /** Answers 404 for every path that has no route, before any check of the API's own. */
 export function refuseUnknownRoutes(app: FastifyInstance): void {
-  app.addHook('onRequest', async (request) => {
-    if (request.is404) throw routeNotFound()
-  })
+  app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? routeNotFound() : undefined))
   app.setNotFoundHandler(() => {
     throw routeNotFound()
   })

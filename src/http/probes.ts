@@ -20,9 +20,10 @@ export function serveProbes(app: FastifyInstance, { basePath, ready }: Probes): 
     buckets: BUCKETS_s,
     registers: [registry],
   })
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
     const labels = { operation: operationOf(request), method: request.method, status: reply.statusCode }
     durations.observe(labels, reply.elapsedTime / 1000)
+    done()
   })
   for (const prefix of new Set(['', basePath])) {
     app.get(`${prefix}/livez`, async () => ({ status: 'ok' }))

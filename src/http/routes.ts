@@ -31,6 +31,9 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   const operations = operationsOf(document)
   assertComplete(operations, Object.keys(handlers))
   app.setValidatorCompiler(validatorCompiler)
+  // Faster than compiled serializers for long lists, and needs no compilation at startup. The trade: nothing drops a field
+  // that the document lacks; the tests' check of every response does (ADR 0010).
+  app.setSerializerCompiler(() => JSON.stringify)
   app.addHook('onRoute', refuseUndocumentedQuery)
   await app.register(glue, {
     specification: document,
@@ -85,9 +88,7 @@ function routeOf<Context, K extends OperationId>(
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
-    ...('304' in operation.responses && { serializerCompiler: serializeOnce, onSend: evaluateIfNoneMatch }),
-    // As fast as the compiled serializer, which creates several times as much garbage for a long list (ADR 0010).
-    ...('Next-Cursor' in (operation.responses['200']?.headers ?? {}) && { serializerCompiler: () => JSON.stringify }),
+    ...('304' in operation.responses && { serializerCompiler: () => serializeOnce, onSend: evaluateIfNoneMatch }),
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
       const result = await handler({ path: params, query, headers, body } as OperationRequest<K>, options.context)

@@ -1,4 +1,4 @@
-import type { FastifyRequest } from 'fastify'
+import type { onRequestHookHandler } from 'fastify'
 import { invalidEncoding } from '../domain/errors.ts'
 import { MALFORMED } from './query-string.ts'
 
@@ -21,11 +21,8 @@ function isDecodable(url: string): boolean {
   }
 }
 
-/**
- * An onRequest hook.
- * @throws ApiError invalid_request when the URL is not percent-encoded UTF-8, or has a fragment
- */
-export async function refuseInvalidEncoding({ url, originalUrl, query }: FastifyRequest): Promise<void> {
+/** An onRequest hook that refuses, with invalid_request, a URL that is not percent-encoded UTF-8 or has a fragment. */
+export const refuseInvalidEncoding: onRequestHookHandler = ({ url, originalUrl, query }, _reply, done) => {
   const malformed = (query as { [MALFORMED]?: string })[MALFORMED]
-  if (url === UNDECODABLE || malformed !== undefined || originalUrl.includes('#')) throw invalidEncoding()
+  done(url === UNDECODABLE || malformed !== undefined || originalUrl.includes('#') ? invalidEncoding() : undefined)
 }

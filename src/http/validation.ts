@@ -92,12 +92,12 @@ function parametersValidator(schema: Schema, root: '/path' | '/query') {
     const issues: ValidationIssue[] = []
     const values: Record<string, unknown> = {}
     for (const [name, given] of Object.entries(sent)) {
-      const [value = '', ...repeats] = [given].flat()
+      const [value, ...repeats] = typeof given === 'string' ? [given] : given
       const property = properties.get(name)
       const addIssue = (message: string) => issues.push({ pointer: `${root}/${escapeToken(name)}`, message })
       if (!property) addIssue(unknown)
       else if (repeats.length > 0) addIssue('occurs more than once; send it once')
-      else if (value === '') addIssue('is empty; set a value or omit it')
+      else if (!value) addIssue('is empty; set a value or omit it')
       else values[name] = property.type === 'integer' ? parseInteger(value) : value
     }
     issues.push(...(validate(values) ? unstorableStrings(root, values) : issuesOf(root, validate.errors)))
@@ -172,10 +172,15 @@ function nonStringMessage(schema: Schema, data: unknown): string {
 const MAX_QUOTED_DEPTH = 64
 
 /** An issue for each string in the value that PostgreSQL cannot store. */
-function unstorableStrings(pointer: string, value: unknown): ValidationIssue[] {
-  if (typeof value === 'string') return isStorable(value) ? [] : [{ pointer, message: NOT_STORABLE }]
-  if (typeof value !== 'object' || value === null) return []
-  return Object.entries(value).flatMap(([name, item]) => unstorableStrings(`${pointer}/${escapeToken(name)}`, item))
+function unstorableStrings(pointer: string, value: object): ValidationIssue[] {
+  const issues: ValidationIssue[] = []
+  for (const [name, item] of Object.entries(value)) {
+    if (typeof item === 'string' ? isStorable(item) : typeof item !== 'object' || item === null) continue
+    const place = `${pointer}/${escapeToken(name)}`
+    if (typeof item === 'string') issues.push({ pointer: place, message: NOT_STORABLE })
+    else issues.push(...unstorableStrings(place, item))
+  }
+  return issues
 }
 
 /** A name as a token of a JSON pointer (RFC 6901). */

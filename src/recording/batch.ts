@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
-import { flushTogether } from '../database/cork.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
@@ -100,17 +99,15 @@ async function lockAndRead(
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
 
-  const [, , projects, modules, owners, contacts, usedKeys] = await flushTogether(client, () =>
-    Promise.all([
-      client.query('BEGIN'),
-      waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
-      run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
-      run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
-      run(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
-      namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
-      keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
-    ]),
-  )
+  const [, , projects, modules, owners, contacts, usedKeys] = await Promise.all([
+    client.query('BEGIN'),
+    waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
+    run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
+    run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
+    run(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
+    namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
+    keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
+  ])
   const heldProjects = new Set(projects.map(({ project_id }) => project_id))
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
@@ -307,7 +304,7 @@ async function insertAndCommit(
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
-  await flushTogether(client, () => Promise.all(statements.map((statement) => client.query(statement))))
+  await Promise.all(statements.map((statement) => client.query(statement)))
 }
 
 function rowOf({ event_id, input, module, progress }: NewEvent) {
