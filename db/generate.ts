@@ -3,17 +3,22 @@
  * database. With --check it changes nothing and fails when what is committed differs.
  */
 import { execFile } from 'node:child_process'
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { Kysely, PostgresDialect } from 'kysely'
+import openapiTS, { astToString } from 'openapi-typescript'
 import pg from 'pg'
+import ts from 'typescript'
 import { useEmbeddedServer } from './embedded/server.ts'
 import { migrate } from './migrate.ts'
 
 const ROOT = path.join(import.meta.dirname, '..')
 const GENERATED = path.join(ROOT, 'generated')
+/** The module of the type of all timestamps, as generated/ imports it. */
+const TIMESTAMP_MODULE = '../src/domain/timestamp.ts'
+const ISO_TIMESTAMP = ts.factory.createTypeReferenceNode('IsoTimestamp')
 const run = promisify(execFile)
 
 const tool = (name: string, args: string[]) =>
@@ -25,7 +30,11 @@ const tool = (name: string, args: string[]) =>
 async function generateApi(directory: string): Promise<void> {
   const bundle = path.join(directory, 'openapi.json')
   await tool('redocly', ['bundle', 'openapi/openapi.yaml', '--config', 'openapi/redocly.yaml', '--output', bundle])
-  await tool('openapi-typescript', [bundle, '--output', path.join(directory, 'api.ts')])
+  const types = await openapiTS(JSON.parse(await readFile(bundle, 'utf8')), {
+    inject: `import type { IsoTimestamp } from '${TIMESTAMP_MODULE}'\n\n`,
+    transform: ({ format }) => (format === 'date-time' ? ISO_TIMESTAMP : undefined),
+  })
+  await writeFile(path.join(directory, 'api.ts'), astToString(types))
 }
 
 async function generateDatabase(directory: string): Promise<void> {
@@ -37,8 +46,9 @@ async function generateDatabase(directory: string): Promise<void> {
     await db.destroy()
     await tool('kysely-codegen', [
       ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
-      // The pool's type parsers give instants as text in the wire's form.
-      ...['--type-mapping', '{"timestamptz":"string"}', '--include-pattern', 'public.!(kysely_*)'],
+      // What the pool's type parser returns.
+      ...['--type-mapping', '{"timestamptz":"IsoTimestamp"}', '--include-pattern', 'public.!(kysely_*)'],
+      ...['--custom-imports', JSON.stringify({ IsoTimestamp: TIMESTAMP_MODULE })],
     ])
   } finally {
     await server.release()

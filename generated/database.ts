@@ -3,14 +3,16 @@
  * Please do not edit it manually.
  */
 
+import type { IsoTimestamp } from "../src/domain/timestamp.ts";
+
 export interface ApiKeys {
-  created_at: string;
-  expires_at: string | null;
+  created_at: IsoTimestamp;
+  expires_at: IsoTimestamp | null;
   key_id: string;
-  last_used_at: string | null;
+  last_used_at: IsoTimestamp | null;
   name: string;
   project_id: string;
-  revoked_at: string | null;
+  revoked_at: IsoTimestamp | null;
   scopes: string[];
   secret_hash: Buffer;
 }
@@ -25,18 +27,18 @@ export interface ContactIdentifiers {
 
 export interface Contacts {
   contact_id: string;
-  created_at: string;
+  created_at: IsoTimestamp;
   project_id: string;
 }
 
 export interface Entries {
   contact_id: string;
-  created_at: string;
+  created_at: IsoTimestamp;
   entry_data: string;
   entry_id: string;
   module_id: string;
   project_id: string;
-  updated_at: string;
+  updated_at: IsoTimestamp;
 }
 
 export interface Events {
@@ -53,7 +55,7 @@ export interface Events {
   page_index: number | null;
   page_key: string | null;
   project_id: string;
-  timestamp: string;
+  timestamp: IsoTimestamp;
   total_pages: number | null;
   view_type: string | null;
 }
@@ -73,7 +75,7 @@ export interface IdempotencyKeys {
 }
 
 export interface Modules {
-  created_at: string;
+  created_at: IsoTimestamp;
   group_id: string;
   module_id: string;
   project_id: string;
@@ -84,8 +86,8 @@ export interface ModuleVersions {
   json_string: string;
   module_id: string;
   project_id: string;
-  published_at: string | null;
-  saved_at: string;
+  published_at: IsoTimestamp | null;
+  saved_at: IsoTimestamp;
   version_number: number;
 }
 

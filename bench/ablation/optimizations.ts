@@ -63,7 +63,9 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: {
       'src/database/delimited-rows.ts': [
         [
+          // biome-ignore lint/suspicious/noTemplateCurlyInString: source text
           "string_agg(concat_ws(${sql.lit(SEPARATOR)}, ${sql.join(fields)}), ${sql.lit(SEPARATOR)} ORDER BY ${order}), '')",
+          // biome-ignore lint/suspicious/noTemplateCurlyInString: source text
           "json_agg(json_build_array(${sql.join(fields)}) ORDER BY ${order}), '[]')::text",
         ],
         ["delimited === '' ? [] : delimited.split(SEPARATOR)", 'JSON.parse(delimited).flat()'],

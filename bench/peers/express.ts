@@ -13,7 +13,7 @@ import {
   moduleVersionDoesNotExist,
   routeNotFound,
 } from '../../src/domain/errors.ts'
-import { parseTimestamp } from '../../src/domain/timestamp.ts'
+import { parseTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { checkKey } from './express/keys.ts'
 import { Reads, windowOf } from './express/reads.ts'
 import { record } from './express/record.ts'
@@ -99,7 +99,7 @@ app.get('/projects/:projectId/entries/:entryId/events', async (request, response
     request.query as never,
     isInstantAndId,
     (keyset) => reads.events(projectId, entryId, keyset),
-    (row) => [row.timestamp.toISOString(), row.event_id],
+    (row) => [toIsoTimestamp(row.timestamp), row.event_id],
   )
   if (page.rows.length === 0 && !(await reads.entryExists(projectId, entryId))) throw entryNotFound(entryId)
   sendPage(request, response, { rows: page.rows.map(({ event_id, ...event }) => withoutNulls(event)), next: page.next })
@@ -113,7 +113,7 @@ app.get('/projects/:projectId/entries-page-views', async (request, response) => 
     request.query as never,
     isInstantAndId,
     (keyset) => reads.entryPageViews(projectId, window, keyset),
-    (row) => [row.updated_at.toISOString(), row.entry_id],
+    (row) => [toIsoTimestamp(row.updated_at), row.entry_id],
   )
   sendPage(request, response, page)
 })

@@ -2,6 +2,7 @@ import { Command, InvalidArgumentError, Option } from 'commander'
 import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
 import { formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domain/api-key.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
 import { keyId, resourceId } from './arguments.ts'
 import { durationBetween } from './duration.ts'
@@ -15,7 +16,7 @@ export interface KeyOptions {
   name: string
   scopes: readonly string[]
   /** As an ISO timestamp; null for a key that does not expire. */
-  expires_at: string | null
+  expires_at: IsoTimestamp | null
 }
 
 /** Creates an API key. @returns the whole key, which is not stored and cannot be shown again */
@@ -26,13 +27,13 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
     secret_hash: hashSecret(key.secret),
     name: options.name,
     scopes: [...options.scopes],
-    created_at: new Date().toISOString(),
+    created_at: fromNow(0),
     expires_at: options.expires_at,
   })
   return formatKey(key)
 }
 
-const fromNow = (duration_ms: number) => new Date(Date.now() + duration_ms).toISOString()
+const fromNow = (duration_ms: number) => toIsoTimestamp(new Date(Date.now() + duration_ms))
 
 const addScope = (scope: string, scopes: string[] | undefined) => {
   if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Allowed scopes are ${SCOPES.join(' and ')}.`)
@@ -89,7 +90,7 @@ export function keysCommand(): Command {
     .action((id: string) =>
       onDatabase(readConfig(), async (db) => {
         const key = await usableKey(db, id)
-        await updateKeyRevoked(db, key.project_id, id, new Date().toISOString())
+        await updateKeyRevoked(db, key.project_id, id, fromNow(0))
       }),
     )
   keys

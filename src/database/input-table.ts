@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 import type { ColumnType, Parameter } from './prepared.ts'
 
 /** A column of an input table: an array parameter with its type in PostgreSQL. */
@@ -12,7 +13,7 @@ const column =
 export const text = column<string>('text')
 export const integer = column<number>('integer')
 export const bytea = column<Buffer>('bytea')
-export const timestamptz = column<string>('timestamptz')
+export const timestamptz = column<IsoTimestamp>('timestamptz')
 
 type InputRow<Columns> = {
   [Name in keyof Columns]: Columns[Name] extends InputColumn<infer T> ? T : never

@@ -3,7 +3,6 @@ import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
-import { parseTimestamp } from '../domain/timestamp.ts'
 import type { Database } from './pool.ts'
 import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
 
@@ -16,34 +15,29 @@ type ListOperation = {
 type PathOf<Op extends ListOperation> = operations[Op]['parameters']['path']
 type FiltersOf<Op extends ListOperation> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
 type ColumnOf<Table extends keyof DB> = keyof DB[Table] & string
+type ColumnOfType<Table extends keyof DB, Value> = {
+  [Column in ColumnOf<Table>]: DB[Table][Column] extends Value | null ? Column : never
+}[ColumnOf<Table>]
 /** The values of columns, in the same order. */
 type KeyOf<Table extends keyof DB, Columns extends readonly ColumnOf<Table>[]> = {
   readonly [I in keyof Columns]: DB[Table][Columns[I]]
 }
 
 /** A query parameter of a list that keeps some of its rows. */
-interface Filter<Value, Column extends string, Name> {
+interface Filter<Column extends string, Name> {
   column: Column
   operator: '>=' | '<'
-  /** The one spelling of equal values, which is what the query and the cursor get. */
-  normalize: (value: Value) => string
   /** Another filter of the list: together they are a window, which must not be empty. */
   laterThan?: Name
 }
 
 /** Keeps rows from an instant on. */
 export const atOrAfter = <Column extends string>(column: Column) =>
-  ({ column, operator: '>=', normalize: isoTimestamp }) satisfies Filter<string, Column, never>
+  ({ column, operator: '>=' }) satisfies Filter<Column, never>
 
 /** Keeps rows before an instant, which must be later than the filter `laterThan`. */
 export const before = <Column extends string, const Name extends string>(column: Column, laterThan: Name) =>
-  ({ column, operator: '<', normalize: isoTimestamp, laterThan }) satisfies Filter<string, Column, Name>
-
-function isoTimestamp(text: string): string {
-  const parsed = parseTimestamp(text)
-  if (!parsed.ok) throw new Error('a date-time passed validation that is none')
-  return parsed.iso
-}
+  ({ column, operator: '<', laterThan }) satisfies Filter<Column, Name>
 
 /**
  * A list operation with pages. Its SQL clauses, its cursor's fingerprint and the check of its filters all come from here,
@@ -61,7 +55,7 @@ interface ListDescriptor<
   scope: { [Name in keyof PathOf<Op>]: ColumnOf<Table> }
   filters: [keyof FiltersOf<Op>] extends [never]
     ? Record<string, never>
-    : { [Name in keyof FiltersOf<Op>]: Filter<FiltersOf<Op>[Name], ColumnOf<Table>, keyof FiltersOf<Op>> }
+    : { [Name in keyof FiltersOf<Op>]: Filter<ColumnOfType<Table, FiltersOf<Op>[Name]>, keyof FiltersOf<Op>> }
   /** The columns by which the list is sorted, all in the request's direction. Together they are unique in the scope. */
   sortKey: SortColumns
   /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
@@ -81,7 +75,7 @@ interface ListOptions {
   filters: string[]
 }
 
-type AnyFilters = [name: string, filter: Filter<unknown, string, string>][]
+type AnyFilters = [name: string, filter: Filter<string, string>][]
 
 /**
  * Makes the query of a list: it fetches the page that a request asks for.
@@ -152,21 +146,17 @@ export function defineList<
 const AFTER = { ASC: '>', DESC: '<' }
 
 /**
- * The normalized values of a request's filters, undefined for each that it leaves out.
+ * The values of a request's filters, undefined for each that it leaves out.
  * @throws ApiError invalid_request for an empty window
  */
 function readFilters(filters: AnyFilters, query: object): (string | undefined)[] {
-  const values = new Map<string, string | undefined>()
-  for (const [name, { normalize }] of filters) {
-    const value: unknown = query[name as keyof typeof query]
-    values.set(name, value === undefined ? undefined : normalize(value))
-  }
+  const filterValue = (name: string) => query[name as keyof typeof query] as string | undefined
   for (const [name, { laterThan = '' }] of filters) {
-    const [end, start] = [values.get(name), values.get(laterThan)]
+    const [end, start] = [filterValue(name), filterValue(laterThan)]
     // ISO timestamps sort as the instants do.
     if (start !== undefined && end !== undefined && end <= start) {
       throw invalidRequest([{ pointer: `/query/${name}`, message: `must be later than ${laterThan}` }])
     }
   }
-  return [...values.values()]
+  return filters.map(([name]) => filterValue(name))
 }

@@ -1,13 +1,16 @@
 import pg from 'pg'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /**
- * PostgreSQL's text of a timestamptz(3) in UTC (`2026-03-01 09:30:00.5+00`) as an ISO timestamp with exactly
- * milliseconds (`2026-03-01T09:30:00.500Z`), without a Date in between.
+ * PostgreSQL's text of a timestamptz(3) in UTC (`2026-03-01 09:30:00.5+00`) as an ISO timestamp
+ * (`2026-03-01T09:30:00.500Z`), without a Date in between.
  */
-export function parseTimestamptz(text: string): string {
-  if (text.length === 'YYYY-MM-DD HH:MM:SS.SSS+00'.length) return `${text.slice(0, 10)}T${text.slice(11, 23)}Z`
+export function parseTimestamptz(text: string): IsoTimestamp {
+  if (text.length === 'YYYY-MM-DD HH:MM:SS.SSS+00'.length) {
+    return `${text.slice(0, 10)}T${text.slice(11, 23)}Z` as IsoTimestamp
+  }
   const [seconds, fraction = ''] = text.slice(0, -'+00'.length).split('.') as [string, string?]
-  return `${seconds.replace(' ', 'T')}.${fraction.padEnd(3, '0')}Z`
+  return `${seconds.replace(' ', 'T')}.${fraction.padEnd(3, '0')}Z` as IsoTimestamp
 }
 
 /** How the text of PostgreSQL's types becomes values; the columns' types in generated/database.ts agree with it. */

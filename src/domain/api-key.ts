@@ -1,5 +1,6 @@
 import { hash, randomInt, timingSafeEqual } from 'node:crypto'
 import { crc32 } from 'node:zlib'
+import { type IsoTimestamp, toIsoTimestamp } from './timestamp.ts'
 
 /** The scopes a key can have; `x-required-scope` in the document names the one an operation needs. */
 export const SCOPES = ['read', 'events:write'] as const
@@ -52,12 +53,12 @@ export const hashSecret = (secret: string): Buffer => hash('sha256', secret, 'bu
 /** The stored part of a key that decides whether it is accepted. Instants are ISO timestamps. */
 export interface StoredKey {
   secret_hash: Buffer
-  expires_at: string | null
-  revoked_at: string | null
+  expires_at: IsoTimestamp | null
+  revoked_at: IsoTimestamp | null
 }
 
 /** Whether a presented key is the stored one, compared in constant time, and neither revoked nor expired. */
 export function isAccepted(key: ApiKey, stored: StoredKey, now: Date): boolean {
   if (!timingSafeEqual(hashSecret(key.secret), stored.secret_hash) || stored.revoked_at !== null) return false
-  return stored.expires_at === null || stored.expires_at > now.toISOString()
+  return stored.expires_at === null || stored.expires_at > toIsoTimestamp(now)
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { type ApiError, invalidRequest } from './errors.ts'
 import { isStorable } from './text.ts'
-import { parseTimestamp } from './timestamp.ts'
+import { type IsoTimestamp, parseTimestamp } from './timestamp.ts'
 
 export type Direction = 'ASC' | 'DESC'
 
@@ -116,7 +116,7 @@ export async function paginate<Row, Key extends SortKey>(
 }
 
 /** Whether a value is `[ISO timestamp, id]`, by which events and entries are sorted. */
-export function isInstantAndId(value: unknown): value is readonly [string, string] {
+export function isInstantAndId(value: unknown): value is readonly [IsoTimestamp, string] {
   if (!Array.isArray(value) || value.length !== 2) return false
   const [instant, id] = value
   if (typeof instant !== 'string' || typeof id !== 'string' || !isStorable(id)) return false

@@ -1,5 +1,17 @@
+declare const brand: unique symbol
+
+/**
+ * An instant in UTC with exactly three fraction digits, such as `2026-03-01T09:30:00.000Z`: the form of every timestamp in
+ * responses and cursors. Such texts sort as the instants do. Only `parseTimestamp`, `toIsoTimestamp` and the database's
+ * type parser make them.
+ */
+export type IsoTimestamp = string & { readonly [brand]: 'IsoTimestamp' }
+
+/** A date as an ISO timestamp. @param date of the years 0001 to 9999 */
+export const toIsoTimestamp = (date: Date): IsoTimestamp => date.toISOString() as IsoTimestamp
+
 /** The result of reading an RFC 3339 date-time: an instant in UTC, or what is wrong with the text and a valid example. */
-export type ParsedTimestamp = { ok: true; iso: string } | { ok: false; issue: string }
+export type ParsedTimestamp = { ok: true; iso: IsoTimestamp } | { ok: false; issue: string }
 
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))$/
 /**
@@ -31,7 +43,7 @@ const clamp = (value: number, min: number, max: number) => Math.min(Math.max(val
  * instant yields an issue that ends in the nearest valid value.
  */
 export function parseTimestamp(text: string): ParsedTimestamp {
-  if (CANONICAL.test(text)) return { ok: true, iso: text }
+  if (CANONICAL.test(text)) return { ok: true, iso: text as IsoTimestamp }
   const parts = RFC3339.exec(text)
   if (!parts) return { ok: false, issue: describeMalformed(text) }
   const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number) as DateTimeParts
@@ -46,7 +58,7 @@ export function parseTimestamp(text: string): ParsedTimestamp {
   const time = hour > 23 ? ([24] as const) : ([hour, clamp(minute, 0, 59), clamp(second, 0, 59), ms] as const)
   // The instant given or, where it does not exist, the nearest that does.
   const instant_ms = utc(...date, ...time) - offset_ms
-  const iso = new Date(clamp(instant_ms, FIRST_ms, LAST_ms)).toISOString()
+  const iso = toIsoTimestamp(new Date(clamp(instant_ms, FIRST_ms, LAST_ms)))
 
   let issue: string | undefined
   if (year < 1) issue = 'the year must be 0001 to 9999'

@@ -3,6 +3,7 @@ import type { Database } from '../database/pool.ts'
 import { isAccepted, parseKey, type Scope } from '../domain/api-key.ts'
 import { insufficientScope, unauthorized } from '../domain/errors.ts'
 import { idIssue } from '../domain/text.ts'
+import { toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
 import type { RateLimiter } from './rate-limit.ts'
@@ -63,7 +64,7 @@ export class Authenticator {
     }
     if (this.#usedThisMinute.has(keyId)) return
     this.#usedThisMinute.add(keyId)
-    const write = updateKeyUsed(this.#db, projectId, keyId, new Date(minute * MINUTE_ms).toISOString())
+    const write = updateKeyUsed(this.#db, projectId, keyId, toIsoTimestamp(new Date(minute * MINUTE_ms)))
       .catch(this.#onError)
       .finally(() => this.#pendingWrites.delete(write))
     this.#pendingWrites.add(write)

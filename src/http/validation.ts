@@ -1,4 +1,4 @@
-import { Ajv, type ErrorObject } from 'ajv'
+import { Ajv, type ErrorObject, type SchemaValidateFunction } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
@@ -22,8 +22,18 @@ interface Schema {
 }
 
 const ajv = new Ajv({ allErrors: true, verbose: true, useDefaults: true, keywords: ['example'] })
-ajv.addFormat('date-time', (text: string) => parseTimestamp(text).ok)
-ajv.addFormat('int32', true)
+const normalizeDateTime: SchemaValidateFunction = (format: string, text: string, _schema, context) => {
+  if (format !== 'date-time') return true
+  const parsed = parseTimestamp(text)
+  if (parsed.ok && context) context.parentData[context.parentDataProperty] = parsed.iso
+  if (!parsed.ok) normalizeDateTime.errors = [{ keyword: 'format', params: { issue: parsed.issue } }]
+  return parsed.ok
+}
+
+// Ajv's own `format` could only check: this one also puts the ISO timestamp in the place of each date-time, so that no
+// timestamp is parsed twice. Other formats of strings need no check.
+ajv.removeKeyword('format')
+ajv.addKeyword({ keyword: 'format', type: 'string', modifying: true, errors: 'full', validate: normalizeDateTime })
 
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
@@ -131,8 +141,9 @@ function pointerOf({ keyword, instancePath, params }: ErrorObject): string {
   return instancePath
 }
 
-function messageOf({ keyword, parentSchema, data }: ErrorObject): string {
+function messageOf({ keyword, parentSchema, params, data }: ErrorObject): string {
   const schema = (parentSchema ?? {}) as Schema
+  if (keyword === 'format') return params.issue
   if (keyword === 'required') return 'is required'
   if (keyword === 'additionalProperties') {
     return `is not a known field; known fields: ${Object.keys(schema.properties ?? {}).join(', ')}`
@@ -151,10 +162,6 @@ function messageOf({ keyword, parentSchema, data }: ErrorObject): string {
 }
 
 function stringMessage(schema: Schema, keyword: string, text: string): string {
-  if (schema.format === 'date-time') {
-    const parsed = parseTimestamp(text)
-    return parsed.ok ? 'must be a date-time' : parsed.issue
-  }
   if (keyword === 'pattern') return PATTERNS.get(schema.pattern) ?? idIssue(text) ?? `must match ${schema.pattern}`
   const { minLength = 0, maxLength } = schema
   return maxLength === undefined ? 'must not be empty' : `must be ${minLength} to ${maxLength} characters long`

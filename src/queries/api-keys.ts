@@ -2,6 +2,7 @@ import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /** What a request's key is checked against. */
 export const findKey = batchLoader((db, projectIds: Parameter<string[]>, keyIds: Parameter<string[]>) =>
@@ -39,8 +40,8 @@ export interface NewKey {
   secret_hash: Buffer
   name: string
   scopes: string[]
-  created_at: string
-  expires_at: string | null
+  created_at: IsoTimestamp
+  expires_at: IsoTimestamp | null
 }
 
 export async function insertKey(db: Database, projectId: string, key: NewKey): Promise<void> {
@@ -50,7 +51,12 @@ export async function insertKey(db: Database, projectId: string, key: NewKey): P
     .execute()
 }
 
-export async function updateKeyRevoked(db: Database, projectId: string, keyId: string, now: string): Promise<void> {
+export async function updateKeyRevoked(
+  db: Database,
+  projectId: string,
+  keyId: string,
+  now: IsoTimestamp,
+): Promise<void> {
   await db
     .updateTable('api_keys')
     .set({ revoked_at: now })
@@ -64,7 +70,7 @@ export async function updateKeyExpiry(
   db: Database,
   projectId: string,
   keyId: string,
-  expiresAt: string,
+  expiresAt: IsoTimestamp,
 ): Promise<void> {
   await db
     .updateTable('api_keys')
@@ -75,7 +81,7 @@ export async function updateKeyExpiry(
 }
 
 const updateLastUsed = prepare(
-  (db, projectId: Parameter<string>, keyId: Parameter<string>, minute: Parameter<string>) => {
+  (db, projectId: Parameter<string>, keyId: Parameter<string>, minute: Parameter<IsoTimestamp>) => {
     const notLocked = db
       .selectFrom('api_keys')
       .select('key_id')
@@ -96,6 +102,11 @@ const updateLastUsed = prepare(
  * Sets the minute in which the key was last used, unless a later one is stored. A key that another transaction has
  * locked is skipped: on a shared connection, reads would have to wait behind it.
  */
-export async function updateKeyUsed(db: Database, projectId: string, keyId: string, minute: string): Promise<void> {
+export async function updateKeyUsed(
+  db: Database,
+  projectId: string,
+  keyId: string,
+  minute: IsoTimestamp,
+): Promise<void> {
   await updateLastUsed(db, projectId, keyId, minute)
 }

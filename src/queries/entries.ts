@@ -10,6 +10,7 @@ import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { parseTimestamptz } from '../database/type-parsers.ts'
 import { isInstantAndId } from '../domain/cursor.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 type PageView = components['schemas']['PageView']
 
@@ -116,7 +117,7 @@ interface EventRef {
   project_id: Expression<string>
   contact_id: Expression<string>
   module_id: Expression<string>
-  instant: Expression<string>
+  instant: Expression<IsoTimestamp>
 }
 
 /**
@@ -162,7 +163,7 @@ export const selectEntriesInEffect = prepare(
     projectIds: Parameter<string[]>,
     contactIds: Parameter<string[]>,
     moduleIds: Parameter<string[]>,
-    instants: Parameter<string[]>,
+    instants: Parameter<IsoTimestamp[]>,
   ) =>
     db
       .selectFrom(

@@ -5,6 +5,7 @@ import { inputTable, integer, text, timestamptz } from '../database/input-table.
 import { defineList } from '../database/list.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 import { isInt32 } from '../domain/cursor.ts'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /** All modules of a project, newest first. */
 export const selectModules = prepare((db, projectId: Parameter<string>) =>
@@ -37,7 +38,7 @@ const publishedVersion = ({ project_id, module_id }: ModuleRef, end: 'first' | '
  * The number of a module's version in effect at an instant: the version last published by then, else the first
  * published (docs/semantics.md#version-in-effect).
  */
-function versionInEffect(module: ModuleRef, instant: Expression<string>) {
+function versionInEffect(module: ModuleRef, instant: Expression<IsoTimestamp>) {
   const lastByThen = publishedVersion(module, 'last').where('v.published_at', '<=', instant)
   const first = publishedVersion(module, 'first')
   return sql<number>`coalesce(${lastByThen.select('v.version_number')}, ${first.select('v.version_number')})`
@@ -107,7 +108,7 @@ export const findModuleVersion = batchLoader(
  * Nothing for a module that does not exist.
  */
 export const selectModulesInEffect = prepare(
-  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, instants: Parameter<string[]>) =>
+  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, instants: Parameter<IsoTimestamp[]>) =>
     db
       .selectFrom(
         inputTable({ project_id: text(projectIds), module_id: text(moduleIds), instant: timestamptz(instants) }),

@@ -6,6 +6,7 @@ import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
 import { contactIdOf } from '../domain/identifier.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
 import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
 import { insertEvents } from '../queries/events.ts'
@@ -50,7 +51,7 @@ export async function recordBatch(
   lockTimeout_ms?: number,
 ): Promise<Outcome[]> {
   const state = await lockAndRead(client, events, lockTimeout_ms)
-  const now = new Date().toISOString()
+  const now = toIsoTimestamp(new Date())
   const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
   const newEntries = await assignEntries(client, newEvents, state.contacts, now)
@@ -188,7 +189,12 @@ const NO_ENTRY: EntryProgress = {
 }
 
 /** Makes the checks that follow validation, in their order (docs/semantics.md#errors). */
-function decide(input: EventToRecord, module: ModuleInEffect | undefined, state: BatchState, now: string): Decision {
+function decide(
+  input: EventToRecord,
+  module: ModuleInEffect | undefined,
+  state: BatchState,
+  now: IsoTimestamp,
+): Decision {
   const { project_id, module_id } = input
   if (state.lockedProjects.has(project_id)) return { kind: 'locked' }
 
@@ -233,8 +239,8 @@ interface NewEntry {
   entry_id: string
   module_id: string
   contact_id: string
-  created_at: string
-  updated_at: string
+  created_at: IsoTimestamp
+  updated_at: IsoTimestamp
   entry_data: string
 }
 
@@ -247,7 +253,7 @@ async function assignEntries(
   client: pg.ClientBase,
   events: readonly NewEvent[],
   contacts: ContactResolver,
-  now: string,
+  now: IsoTimestamp,
 ): Promise<NewEntry[]> {
   const ofKnownContacts = events
     .filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
@@ -280,7 +286,7 @@ async function assignEntries(
 }
 
 /** The earlier of two ISO timestamps in UTC, which sort as text. */
-const earlier = (a: string, b: string): string => (a < b ? a : b)
+const earlier = (a: IsoTimestamp, b: IsoTimestamp): IsoTimestamp => (a < b ? a : b)
 
 /** Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included. */
 async function insertAndCommit(

@@ -1,12 +1,13 @@
 import { v7 as uuidv7 } from 'uuid'
 import { type ApiError, identifierConflict } from '../domain/errors.ts'
 import { contactIdOf } from '../domain/identifier.ts'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 import type { ParsedIdentifier } from './custom-event.ts'
 
 interface NewContact {
   project_id: string
   contact_id: string
-  created_at: string
+  created_at: IsoTimestamp
 }
 
 interface NewIdentifier {
@@ -49,7 +50,7 @@ export class ContactResolver {
    *
    * @param now as an ISO timestamp
    */
-  resolve(project_id: string, identifiers: readonly ParsedIdentifier[], now: string): ResolvedContact {
+  resolve(project_id: string, identifiers: readonly ParsedIdentifier[], now: IsoTimestamp): ResolvedContact {
     const owners = identifiers.map((identifier) => this.#ownerOf(project_id, identifier))
     const [owner, ...others] = new Set(owners.filter((contactId) => contactId !== undefined))
     if (others.length > 0) return { ok: false, error: conflictOf(owners) }
@@ -75,7 +76,7 @@ export class ContactResolver {
     return this.#owners.get(keyInProject(projectId, identifier.digest))
   }
 
-  #addContact(project_id: string, created_at: string): string {
+  #addContact(project_id: string, created_at: IsoTimestamp): string {
     const contact_id = uuidv7()
     this.#existing.add(keyInProject(project_id, contact_id))
     this.#new.add(keyInProject(project_id, contact_id))

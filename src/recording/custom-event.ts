@@ -2,7 +2,7 @@ import type { components } from '../../generated/api.ts'
 import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
 import { customEventPropsIssue } from '../domain/event.ts'
 import { canonicalValue, identifierDigest } from '../domain/identifier.ts'
-import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
+import { type IsoTimestamp, MAX_AHEAD_ms } from '../domain/timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 
@@ -17,8 +17,7 @@ export interface ParsedIdentifier {
 /** A custom event that is valid by itself; whether its module exists and whose it is, only the database knows. */
 export interface ParsedEvent {
   module_id: string
-  /** As an ISO timestamp. */
-  timestamp: string
+  timestamp: IsoTimestamp
   custom_event_name: string
   custom_event_props: string
   identifiers: ParsedIdentifier[]
@@ -27,16 +26,14 @@ export interface ParsedEvent {
 /**
  * Checks what the document's schema cannot express (docs/semantics.md#custom-events).
  *
- * @param input a body that is valid by the schema
+ * @param input a validated body
  * @throws ApiError invalid_request with every issue found
  */
 export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEvent {
   const issues: ValidationIssue[] = []
   const report = (field: string, message: string) => issues.push({ pointer: `/body/${field}`, message })
 
-  const timestamp = parseTimestamp(input.timestamp)
-  if (!timestamp.ok) report('timestamp', timestamp.issue)
-  else if (Date.parse(timestamp.iso) > now.getTime() + MAX_AHEAD_ms) {
+  if (Date.parse(input.timestamp) > now.getTime() + MAX_AHEAD_ms) {
     report('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)
   }
   const propsIssue = customEventPropsIssue(input.custom_event_props)
@@ -53,7 +50,7 @@ export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEven
     return { key, value, canonical, digest: identifierDigest(key, canonical) }
   })
 
-  if (issues.length > 0 || !timestamp.ok) throw invalidRequest(issues)
-  const { module_id, custom_event_name, custom_event_props } = input
-  return { module_id, timestamp: timestamp.iso, custom_event_name, custom_event_props, identifiers }
+  if (issues.length > 0) throw invalidRequest(issues)
+  const { module_id, timestamp, custom_event_name, custom_event_props } = input
+  return { module_id, timestamp, custom_event_name, custom_event_props, identifiers }
 }

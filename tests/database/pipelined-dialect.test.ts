@@ -90,17 +90,6 @@ test('a statement is prepared once on a connection, under a name', async () => {
   expect(rows).toEqual([{ statement: 'select $1::text as "value"' }])
 })
 
-test('the queries of one turn are flushed in one packet', async () => {
-  const db = open()
-  await echo(db, 'warm')
-  const socket = Socket.prototype as unknown as Record<'_write' | '_writev', () => void>
-  const writev = vi.spyOn(socket, '_writev')
-  const write = vi.spyOn(socket, '_write')
-  await values(db, ['a', 'b', 'c'])
-  expect([writev.mock.calls.length, write.mock.calls.length]).toEqual([1, 0])
-  vi.restoreAllMocks()
-})
-
 test('when the connection breaks, all queries under way fail, and the next query opens a new one', async () => {
   const db = open()
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(3)')

@@ -4,6 +4,7 @@ import { createKey } from '../../src/cli/keys.ts'
 import { connectShared } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/domain/api-key.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/api-keys.ts'
 import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -19,7 +20,10 @@ const MODULES = '/projects/demo/modules'
 const ENTRY = '019ca8bb-b5c0-7000-8000-000000000001'
 
 /** Creates a key, of project demo by default, and returns it with its parts. */
-async function newKey(options: { scopes?: readonly string[]; expires_at?: string | null } = {}, project = 'demo') {
+async function newKey(
+  options: { scopes?: readonly string[]; expires_at?: IsoTimestamp | null } = {},
+  project = 'demo',
+) {
   const text = await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null, ...options })
   const key = parseKey(text)
   if (!key) throw new Error(`createKey made ${text}`)
@@ -56,13 +60,16 @@ const REFUSALS: [string, () => Promise<{ key: string | null; path?: string; head
     'one of another project',
     async () => ({ key: await createKey(api.db, 'other', { name: '', scopes: SCOPES, expires_at: null }) }),
   ],
-  ['one that has expired', async () => ({ key: (await newKey({ expires_at: '2026-01-01T00:00:00.000Z' })).text })],
-  ['one that expires now', async () => ({ key: (await newKey({ expires_at: new Date().toISOString() })).text })],
+  [
+    'one that has expired',
+    async () => ({ key: (await newKey({ expires_at: toIsoTimestamp(new Date('2026-01-01T00:00:00.000Z')) })).text }),
+  ],
+  ['one that expires now', async () => ({ key: (await newKey({ expires_at: toIsoTimestamp(new Date()) })).text })],
   [
     'one that was revoked',
     async () => {
       const { text, key_id } = await newKey()
-      await updateKeyRevoked(api.db, 'demo', key_id, new Date().toISOString())
+      await updateKeyRevoked(api.db, 'demo', key_id, toIsoTimestamp(new Date()))
       return { key: text }
     },
   ],
@@ -135,7 +142,7 @@ test('revoking and expiring take effect within a second', async () => {
   const [revoked, expired] = [await newKey(), await newKey()]
   const statusWith = async (key: string) => (await api.call({ path: MODULES, key })).statusCode
   expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([200, 200])
-  const now = new Date().toISOString()
+  const now = toIsoTimestamp(new Date())
   await updateKeyRevoked(api.db, 'demo', revoked.key_id, now)
   await updateKeyExpiry(api.db, 'demo', expired.key_id, now)
   vi.advanceTimersByTime(1_000)
@@ -151,7 +158,7 @@ test('revoking takes effect in another process as soon', async () => {
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode
   expect(await statusThere()).toBe(200)
-  await updateKeyRevoked(api.db, 'demo', key_id, new Date().toISOString())
+  await updateKeyRevoked(api.db, 'demo', key_id, toIsoTimestamp(new Date()))
   vi.advanceTimersByTime(1_000)
   expect(await statusThere()).toBe(401)
   vi.useRealTimers()

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 let api: TestApp
@@ -23,7 +24,7 @@ test('getModule returns the definition last published, not the one last saved', 
       project_id: 'demo',
       module_id: 'skin-quiz',
       version_number: 3,
-      saved_at: '2026-02-01T00:00:00Z',
+      saved_at: toIsoTimestamp(new Date('2026-02-01T00:00:00Z')),
       json_string: '{}',
     })
     .execute()

@@ -3,22 +3,19 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createPool, destroySocket } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
-import type { ParsedEvent } from '../../src/recording/custom-event.ts'
-import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
 import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
-  type CustomEventInput,
   contact,
   createRecordingApp,
-  customEvent,
   entry,
   eventsOf,
   freshValue,
   importInto,
   module,
   pageView,
+  parsedEvent,
   rowCounts,
   version,
 } from './fixture.ts'
@@ -42,8 +39,6 @@ afterAll(async () => {
   await api.close()
 })
 
-const parsed = (changes: Partial<CustomEventInput> = {}): ParsedEvent =>
-  parseCustomEvent({ custom_event_props: '{}', ...customEvent(changes) } as Required<CustomEventInput>, new Date())
 const codeOf = (error: unknown) => toApiError(error).errorCode
 const named = (...values: string[]) => values.map((value, i) => ({ key: `k${i}`, value }))
 
@@ -65,7 +60,7 @@ describe('events that arrive together', () => {
     const results: { body: { project_id: string; custom_event_name: string; entry_id: string } }[] = []
     const transactions = await transactionsOf(async () => {
       const recorded = events.map(({ projectId, name }) =>
-        recorder.record(projectId, parsed({ custom_event_name: name })),
+        recorder.record(projectId, parsedEvent({ custom_event_name: name })),
       )
       results.push(...(await Promise.all(recorded)))
     })
@@ -78,10 +73,10 @@ describe('events that arrive together', () => {
 
   test('gather while the previous batch commits', async () => {
     const obstacle = await holdProject(api.databaseUrl)
-    const first = recorder.record('demo', parsed())
+    const first = recorder.record('demo', parsedEvent())
     await obstacle.waiting(1)
     const transactions = await transactionsOf(async () => {
-      const others = Array.from({ length: 30 }, () => recorder.record('demo', parsed()))
+      const others = Array.from({ length: 30 }, () => recorder.record('demo', parsedEvent()))
       await obstacle.release()
       await Promise.all([first, ...others])
     })
@@ -91,7 +86,7 @@ describe('events that arrive together', () => {
   test('fill a batch up to its limit; the rest go in the next ones', async () => {
     const small = new Recorder(pool, { maxBatchSize: 4 })
     const transactions = await transactionsOf(() =>
-      Promise.all(Array.from({ length: 10 }, () => small.record('demo', parsed()))),
+      Promise.all(Array.from({ length: 10 }, () => small.record('demo', parsedEvent()))),
     )
     expect(transactions).toBe(3)
   })
@@ -100,7 +95,7 @@ describe('events that arrive together', () => {
     const [a, b, c] = [freshValue(), freshValue(), freshValue()]
     const outcomes = await Promise.all(
       [named(a), named(a, b), [{ key: 'k1', value: b }], [{ key: 'k2', value: c }], named(a, b, c)].map((identifiers) =>
-        recorder.record('demo', parsed({ identifiers })).then(({ body }) => body, codeOf),
+        recorder.record('demo', parsedEvent({ identifiers })).then(({ body }) => body, codeOf),
       ),
     )
     const [first, second, third, fourth, fifth] = outcomes as { contact_id: string; entry_id: string }[]
@@ -115,9 +110,9 @@ describe('events that arrive together', () => {
     const identifiers = [named(a), [{ key: 'k1', value: b }], named(a, b, fresh), [{ key: 'k2', value: fresh }]]
     const outcomes = await Promise.all([
       ...identifiers.map((one) =>
-        recorder.record('demo', parsed({ identifiers: one })).then(({ body }) => body, codeOf),
+        recorder.record('demo', parsedEvent({ identifiers: one })).then(({ body }) => body, codeOf),
       ),
-      recorder.record('demo', parsed({ module_id: 'absent', identifiers: named(freshValue()) })).catch(codeOf),
+      recorder.record('demo', parsedEvent({ module_id: 'absent', identifiers: named(freshValue()) })).catch(codeOf),
     ])
     expect(outcomes[2]).toBe('identifier_conflict')
     expect(outcomes[4]).toBe('module_does_not_exist')
@@ -131,9 +126,9 @@ describe('events that arrive together', () => {
     const identifiers = named(freshValue())
     const [late, early] = ['2026-03-02T00:00:00Z', '2026-03-01T00:00:00Z']
     const outcomes = await Promise.all([
-      recorder.record('demo', parsed({ identifiers, timestamp: late })),
-      recorder.record('demo', parsed({ identifiers, timestamp: early })),
-      recorder.record('demo', parsed({ identifiers, timestamp: early, module_id: 'booking' })),
+      recorder.record('demo', parsedEvent({ identifiers, timestamp: late })),
+      recorder.record('demo', parsedEvent({ identifiers, timestamp: early })),
+      recorder.record('demo', parsedEvent({ identifiers, timestamp: early, module_id: 'booking' })),
     ])
     const [first, second, third] = outcomes.map(({ body }) => body)
     expect(second?.entry_id).toBe(first?.entry_id)
@@ -151,18 +146,18 @@ describe('events that arrive together', () => {
     ])
     const identifiers = [{ key: 'contact_id', value: '"walker"' }]
     const instants = ['2026-01-10T00:00:00Z', '2026-01-10T00:00:01Z', '2026-01-10T00:00:05Z']
-    await Promise.all(instants.map((timestamp) => recorder.record('demo', parsed({ identifiers, timestamp }))))
+    await Promise.all(instants.map((timestamp) => recorder.record('demo', parsedEvent({ identifiers, timestamp }))))
     const custom = (await eventsOf(api, 'walk')).filter((event) => event.custom_event_name !== undefined)
     expect(custom.map((event) => event.max_page_index)).toEqual([undefined, 0, 1])
   })
 
   test('are one event if they and their Idempotency-Key are equal; a different event under the key is refused', async () => {
-    const event = parsed({ identifiers: named(freshValue()) })
+    const event = parsedEvent({ identifiers: named(freshValue()) })
     const before = await rowCounts(api)
     const outcomes = await Promise.all([
       recorder.record('demo', event, 'shared-key'),
       recorder.record('demo', event, 'shared-key'),
-      recorder.record('demo', parsed(), 'shared-key').catch(codeOf),
+      recorder.record('demo', parsedEvent(), 'shared-key').catch(codeOf),
       recorder.record('other', event, 'shared-key'),
     ])
     const [first, second] = outcomes as { body: object; replayed: boolean }[]
@@ -175,8 +170,8 @@ describe('events that arrive together', () => {
 
   test('may use an Idempotency-Key whose first event was refused', async () => {
     const outcomes = await Promise.all([
-      recorder.record('demo', parsed({ module_id: 'absent' }), 'reused-key').catch(codeOf),
-      recorder.record('demo', parsed(), 'reused-key'),
+      recorder.record('demo', parsedEvent({ module_id: 'absent' }), 'reused-key').catch(codeOf),
+      recorder.record('demo', parsedEvent(), 'reused-key'),
     ])
     expect(outcomes).toMatchObject(['module_does_not_exist', { replayed: false }])
   })
@@ -198,7 +193,7 @@ describe('an event that PostgreSQL refuses', () => {
     const names = ['one', 'faulty', 'two', 'faulty', 'three']
     const outcomes = await Promise.all(
       names.map((custom_event_name) =>
-        recorder.record('demo', parsed({ identifiers, custom_event_name })).then(({ body }) => body, codeOf),
+        recorder.record('demo', parsedEvent({ identifiers, custom_event_name })).then(({ body }) => body, codeOf),
       ),
     )
     await stopFailing()
@@ -211,7 +206,7 @@ describe('an event that PostgreSQL refuses', () => {
     ])
     const { entry_id } = outcomes[0] as { entry_id: string }
     expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['one', 'two', 'three'])
-    await recorder.record('demo', parsed({ custom_event_name: 'faulty' }))
+    await recorder.record('demo', parsedEvent({ custom_event_name: 'faulty' }))
   })
 
   test('does not change the order of the rest of its batch when the project is locked meanwhile', async () => {
@@ -233,7 +228,7 @@ describe('an event that PostgreSQL refuses', () => {
     })
     const [first] = await Promise.all(
       ['first', 'faulty', 'last'].map((custom_event_name) =>
-        recorder.record('demo', parsed({ identifiers, custom_event_name })).catch(codeOf),
+        recorder.record('demo', parsedEvent({ identifiers, custom_event_name })).catch(codeOf),
       ),
     )
     spy.mockRestore()
@@ -246,23 +241,23 @@ describe('an event that PostgreSQL refuses', () => {
 describe('a project that is locked by another process', () => {
   test('delays its own events only', async () => {
     const obstacle = await holdProject(api.databaseUrl)
-    const delayed = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
-    const others = Array.from({ length: 5 }, () => recorder.record('other', parsed()))
+    const delayed = [recorder.record('demo', parsedEvent()), recorder.record('demo', parsedEvent())]
+    const others = Array.from({ length: 5 }, () => recorder.record('other', parsedEvent()))
     await Promise.all(others)
     await obstacle.waiting(1)
-    for (let i = 0; i < 3; i += 1) await recorder.record('other', parsed())
+    for (let i = 0; i < 3; i += 1) await recorder.record('other', parsedEvent())
     await obstacle.release()
     await Promise.all(delayed)
-    await recorder.record('demo', parsed())
+    await recorder.record('demo', parsedEvent())
   })
 
   test('does not delay another one whose lock was released', async () => {
     const largerPool = createPool(api.databaseUrl, { max: 4, pipeline: true })
     const recorder = new Recorder(largerPool, { lockTimeout_ms: 50 })
     const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
-    const delayed = ['demo', 'other'].map((id) => recorder.record(id, parsed()))
+    const delayed = ['demo', 'other'].map((id) => recorder.record(id, parsedEvent()))
     await obstacles[0]?.waiting(2)
-    const third = recorder.record('third', parsed())
+    const third = recorder.record('third', parsedEvent())
     await obstacles[2]?.release()
     // While the other two are still locked.
     await third
@@ -273,7 +268,8 @@ describe('a project that is locked by another process', () => {
 
   test('has its events in the order of their arrival', async () => {
     const identifiers = named(freshValue())
-    const record = (custom_event_name: string) => recorder.record('demo', parsed({ identifiers, custom_event_name }))
+    const record = (custom_event_name: string) =>
+      recorder.record('demo', parsedEvent({ identifiers, custom_event_name }))
     const obstacle = await holdProject(api.databaseUrl)
     const recorded = ['a', 'b', 'c'].map(record)
     await obstacle.waiting(1)
@@ -287,7 +283,7 @@ describe('a project that is locked by another process', () => {
 
 test('a project that was deleted has no modules', async () => {
   const transactions = await transactionsOf(() =>
-    expect(recorder.record('deleted', parsed()).catch(codeOf)).resolves.toBe('module_does_not_exist'),
+    expect(recorder.record('deleted', parsedEvent()).catch(codeOf)).resolves.toBe('module_does_not_exist'),
   )
   expect(transactions).toBe(2)
 })
@@ -296,9 +292,9 @@ test('a project with more events than fit a batch does not starve the others', a
   const small = new Recorder(pool, { maxBatchSize: 4 })
   const order: string[] = []
   const busy = ['demo', 'other'].flatMap((id) =>
-    Array.from({ length: 12 }, () => small.record(id, parsed()).then(() => order.push(id))),
+    Array.from({ length: 12 }, () => small.record(id, parsedEvent()).then(() => order.push(id))),
   )
-  await Promise.all([...busy, small.record('third', parsed()).then(() => order.push('third'))])
+  await Promise.all([...busy, small.record('third', parsedEvent()).then(() => order.push('third'))])
   expect(order.indexOf('third')).toBeLessThan(16)
 })
 
@@ -314,7 +310,9 @@ test('a transaction whose connection breaks during the commit is not repeated, w
       throw Object.assign(new Error('bad record'), { code: 'ERR_SSL_BAD_RECORD' })
     }) as never
   })
-  const outcomes = await Promise.all(Array.from({ length: 3 }, () => recorder.record('demo', parsed()).catch(codeOf)))
+  const outcomes = await Promise.all(
+    Array.from({ length: 3 }, () => recorder.record('demo', parsedEvent()).catch(codeOf)),
+  )
   vi.restoreAllMocks()
   expect(outcomes).toEqual(Array(3).fill('service_unavailable'))
   expect(await events()).toBe(before + 3)

@@ -4,10 +4,13 @@ import { Readable } from 'node:stream'
 import { expect } from 'vitest'
 import type { components } from '../../generated/api.ts'
 import { createPool } from '../../src/database/pool.ts'
+import { parseTimestamp } from '../../src/domain/timestamp.ts'
+import { type ParsedEvent, parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
-export type CustomEventInput = components['schemas']['CustomEventInput']
+/** A custom event as clients send it: before validation the timestamp is any text. */
+export type CustomEventInput = Omit<components['schemas']['CustomEventInput'], 'timestamp'> & { timestamp: string }
 export type CustomEventResult = components['schemas']['CustomEventResult']
 export type EntryEvent = components['schemas']['EntryEvent']
 
@@ -110,6 +113,14 @@ export const customEvent = (changes: Partial<CustomEventInput> = {}): Partial<Cu
   identifiers: [{ key: 'email', value: freshValue() }],
   ...changes,
 })
+
+/** A custom event as validation passes it to the recorder. */
+export function parsedEvent(changes: Partial<CustomEventInput> = {}): ParsedEvent {
+  const { timestamp = '', ...event } = { custom_event_props: '{}', ...customEvent(changes) } as CustomEventInput
+  const parsed = parseTimestamp(timestamp)
+  if (!parsed.ok) throw new Error(parsed.issue)
+  return parseCustomEvent({ ...event, timestamp: parsed.iso } as Parameters<typeof parseCustomEvent>[0], new Date())
+}
 
 export const post = (api: TestApp, body: object, headers: Record<string, string> = {}) =>
   api.call({ method: 'POST', path: `/projects/${PROJECT_ID}/events`, body, headers })

@@ -2,12 +2,10 @@ import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createPool, type PoolOptions } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
-import { parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { Recorder, type RecorderOptions } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
 import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
-  type CustomEventInput,
   contact,
   createRecordingApp,
   customEvent,
@@ -20,6 +18,7 @@ import {
   importInto,
   module,
   pageView,
+  parsedEvent,
   post,
   record,
   rowCounts,
@@ -306,8 +305,6 @@ describe('the furthest page', () => {
 })
 
 describe('under load', () => {
-  const parsed = () =>
-    parseCustomEvent({ custom_event_props: '{}', ...customEvent() } as Required<CustomEventInput>, new Date())
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
   function createRecorder(options: RecorderOptions, connections: PoolOptions = {}): Recorder {
@@ -325,21 +322,21 @@ describe('under load', () => {
   test('a full queue refuses the next event at once, of any project', async () => {
     const recorder = createRecorder({ maxQueuedEvents: 4 })
     const obstacles = [await hold('demo'), await hold('other')]
-    const accepted = ['demo', 'demo', 'other', 'other'].map((id) => recorder.record(id, parsed()))
+    const accepted = ['demo', 'demo', 'other', 'other'].map((id) => recorder.record(id, parsedEvent()))
     for (const projectId of ['demo', 'other', 'third']) {
-      await expect(recorder.record(projectId, parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
+      await expect(recorder.record(projectId, parsedEvent()).catch(codeOf)).resolves.toBe('service_unavailable')
     }
     for (const obstacle of obstacles) await obstacle.release()
     await Promise.all(accepted)
-    await recorder.record('demo', parsed())
+    await recorder.record('demo', parsedEvent())
   })
 
   test('a locked project occupies at most half of the queue', async () => {
     const recorder = createRecorder({ maxQueuedEvents: 4 })
     const obstacle = await hold('demo')
-    const accepted = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
-    await expect(recorder.record('demo', parsed()).catch(codeOf)).resolves.toBe('service_unavailable')
-    await recorder.record('other', parsed())
+    const accepted = [recorder.record('demo', parsedEvent()), recorder.record('demo', parsedEvent())]
+    await expect(recorder.record('demo', parsedEvent()).catch(codeOf)).resolves.toBe('service_unavailable')
+    await recorder.record('other', parsedEvent())
     await obstacle.release()
     await Promise.all(accepted)
   })
@@ -347,10 +344,10 @@ describe('under load', () => {
   test('events that are being recorded count towards the half of their project', async () => {
     const recorder = createRecorder({ maxQueuedEvents: 4 })
     const obstacle = await hold('demo')
-    const recorded = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
+    const recorded = [recorder.record('demo', parsedEvent()), recorder.record('demo', parsedEvent())]
     await obstacle.waiting(1)
-    const refused = [recorder.record('demo', parsed()), recorder.record('demo', parsed())]
-    recorded.push(recorder.record('other', parsed()))
+    const refused = [recorder.record('demo', parsedEvent()), recorder.record('demo', parsedEvent())]
+    recorded.push(recorder.record('other', parsedEvent()))
     const codes = Promise.all([...recorded, ...refused].map((one) => one.then(() => 'recorded', codeOf)))
     await obstacle.release()
     expect(await codes).toEqual([...Array(3).fill('recorded'), ...Array(2).fill('service_unavailable')])
@@ -360,9 +357,9 @@ describe('under load', () => {
     const recorder = createRecorder({ maxQueueWait_ms: 1_000, lockTimeout_ms: 10_000 })
     const obstacle = await hold('demo')
     const before = await rowCounts(api)
-    const first = recorder.record('demo', parsed())
+    const first = recorder.record('demo', parsedEvent())
     await obstacle.waiting(1)
-    const second = recorder.record('demo', parsed()).catch(codeOf)
+    const second = recorder.record('demo', parsedEvent()).catch(codeOf)
     await obstacle.query('SELECT pg_sleep(1.2)')
     await obstacle.release()
     await first
@@ -373,11 +370,11 @@ describe('under load', () => {
   test('a lock wait past the statement timeout fails the event, but not the ones behind it', async () => {
     const recorder = createRecorder({ lockTimeout_ms: 10_000 }, { statementTimeout_ms: 1_000 })
     const obstacle = await hold('demo')
-    const waiting = [recorder.record('demo', parsed()), recorder.record('other', parsed())]
+    const waiting = [recorder.record('demo', parsedEvent()), recorder.record('other', parsedEvent())]
     await expect(waiting[0]?.catch(codeOf)).resolves.toBe('service_unavailable')
     await waiting[1]
     await obstacle.release()
-    await recorder.record('demo', parsed())
+    await recorder.record('demo', parsedEvent())
   })
 
   /** Makes inserting events fail this many times with this SQLSTATE. @returns what ends it and counts the attempts */

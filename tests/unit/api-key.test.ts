@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { formatKey, generateKey, hashSecret, isAccepted, parseKey } from '../../src/domain/api-key.ts'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 
 const KEY = { key_id: '0123456789ab', secret: 'ABCDEFGHIJKLMNOPQRSTUVWXYZa' }
 // CRC-32 of "ft_0123456789ab_ABCDEFGHIJKLMNOPQRSTUVWXYZa" as Python's zlib.crc32 gives it, in base62.
@@ -60,7 +61,13 @@ test('hashSecret is SHA-256, and isAccepted checks secret, expiry and revocation
   const now = new Date('2026-03-01T09:30:00.000Z')
   expect(isAccepted(KEY, stored, now)).toBe(true)
   expect(isAccepted({ ...KEY, secret: KEY.secret.toLowerCase() }, stored, now)).toBe(false)
-  expect(isAccepted(KEY, { ...stored, expires_at: '2026-03-01T09:30:00.001Z' }, now)).toBe(true)
-  expect(isAccepted(KEY, { ...stored, expires_at: '2026-03-01T09:30:00.000Z' }, now)).toBe(false)
-  expect(isAccepted(KEY, { ...stored, revoked_at: '2026-03-01T09:29:59.999Z' }, now)).toBe(false)
+  expect(isAccepted(KEY, { ...stored, expires_at: toIsoTimestamp(new Date('2026-03-01T09:30:00.001Z')) }, now)).toBe(
+    true,
+  )
+  expect(isAccepted(KEY, { ...stored, expires_at: toIsoTimestamp(new Date('2026-03-01T09:30:00.000Z')) }, now)).toBe(
+    false,
+  )
+  expect(isAccepted(KEY, { ...stored, revoked_at: toIsoTimestamp(new Date('2026-03-01T09:29:59.999Z')) }, now)).toBe(
+    false,
+  )
 })

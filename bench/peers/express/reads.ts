@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import type { Keyset } from '../../../src/domain/cursor.ts'
 import { invalidRequest } from '../../../src/domain/errors.ts'
-import { parseTimestamp } from '../../../src/domain/timestamp.ts'
+import { type IsoTimestamp, parseTimestamp } from '../../../src/domain/timestamp.ts'
 
 type ByInstant = Keyset<readonly [string, string]>
 
@@ -135,7 +135,8 @@ export function windowOf(query: Record<string, unknown>): Window {
   return window
 }
 
-function inUtc(text: unknown): string | undefined {
+/** A date-time that the validator accepted, in UTC. */
+export function inUtc(text: unknown): IsoTimestamp | undefined {
   const parsed = typeof text === 'string' ? parseTimestamp(text) : undefined
   return parsed?.ok ? parsed.iso : undefined
 }

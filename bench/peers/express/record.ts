@@ -5,8 +5,10 @@ import type { components } from '../../../generated/api.ts'
 import { idempotencyKeyReused, moduleDoesNotExist } from '../../../src/domain/errors.ts'
 import { CUSTOM_EVENT } from '../../../src/domain/event.ts'
 import { contactIdOf } from '../../../src/domain/identifier.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../../../src/domain/timestamp.ts'
 import { ContactResolver } from '../../../src/recording/contacts.ts'
 import { type ParsedEvent, type ParsedIdentifier, parseCustomEvent } from '../../../src/recording/custom-event.ts'
+import { inUtc } from './reads.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 
@@ -97,7 +99,7 @@ export async function record(
   input: CustomEventInput,
   idempotencyKey: string | undefined,
 ): Promise<Recorded> {
-  const event = parseCustomEvent(input, new Date())
+  const event = parseCustomEvent({ ...input, timestamp: inUtc(input.timestamp) ?? input.timestamp }, new Date())
   for (let tries = 1; ; tries += 1) {
     try {
       return await inTransaction(pool, (client) => recordWith(client, projectId, event, idempotencyKey))
@@ -143,7 +145,7 @@ async function recordWith(
   const [module] = (await client.query(MODULE_IN_EFFECT, [projectId, module_id, timestamp])).rows
   if (!module) throw moduleDoesNotExist(module_id)
 
-  const now = new Date().toISOString()
+  const now = toIsoTimestamp(new Date())
   const { contact_id, isNew } = await identify(client, projectId, event.identifiers, now)
   const entry =
     (isNew ? undefined : await findEntry(client, projectId, contact_id, event)) ??
@@ -214,7 +216,7 @@ async function identify(
   client: pg.PoolClient,
   projectId: string,
   identifiers: readonly ParsedIdentifier[],
-  now: string,
+  now: IsoTimestamp,
 ): Promise<{ contact_id: string; isNew: boolean }> {
   const named = identifiers.map(contactIdOf).filter((id) => id !== undefined)
   const owners = await client.query(OWNERS, [projectId, identifiers.map(({ digest }) => digest)])

@@ -151,8 +151,8 @@ export const MUTANTS: Record<string, Mutant> = {
     detectedBy: ['tests'],
     evidence: /props/,
   },
-  'null-hidden-by-serializer': {
-    does: 'returns null titles, which the serializer writes as ""',
+  'null-before-serialization': {
+    does: 'returns null titles from a preSerialization hook',
     mutate: (app) =>
       app.addHook('preSerialization', async ({ routeOptions }, _, payload) =>
         operationOf(routeOptions) === 'listModules' && Array.isArray(payload)
