@@ -29,60 +29,60 @@ test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on
 check: node_modules/.installed bench/node_modules/.installed ## Check format, lint, types, imports, unused code, the contract, and that generated files are up to date
 	@$(RUN) check
 
-browser: node_modules/.installed ## Use /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
+browser: node_modules/.installed ## Test /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
 	@$(RUN) test:browser
 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)
 	@$(RUN) contract
 
-mutants: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Make the service wrong on purpose and show which checks see it (ONLY=name)
+mutants: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Run the service with one deliberate defect at a time and show which checks detect it (ONLY=name)
 	@$(RUN) mutants
 
-sdks: node_modules/.installed ## Take the clients of other people's generators through the service (ONLY=name, VERBOSE=1)
+sdks: node_modules/.installed ## Test clients from third-party generators against the service (ONLY=name, VERBOSE=1)
 	@$(RUN) sdks
 
 proxy: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Send all HTTP traffic of the tests through Prism (RECORDED=directory, see CONTRIBUTING.md)
 	@$(RUN) proxy -- $(RECORDED)
 
-mock: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Do what docs/contract-testing.md tells a client team to do, with Prism's mock
+mock: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Follow docs/contract-testing.md as a client team would, with Prism's mock
 	@$(RUN) test:mock
 
-contract-diff: node_modules/.installed ## Compare the document with the released one: no break, the right version, a fresh CHANGELOG
+contract-diff: node_modules/.installed ## Compare the document with the released one: no breaking change, the right version, an up-to-date CHANGELOG
 	@$(RUN) contract:diff
 
 changelog: node_modules/.installed ## Write the document's changes since the release into CHANGELOG.md
 	@$(RUN) contract:diff -- --write
 
-contract-release: node_modules/.installed ## Make the document the released one (BREAKING=yes: although it breaks clients)
+contract-release: node_modules/.installed ## Release the document (BREAKING=yes: even if it breaks clients)
 	@$(RUN) contract:diff -- --release $(if $(BREAKING),--breaking)
 
 bench/node_modules/.installed: bench/package.json bench/package-lock.json
 	npm ci --prefix bench --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
 
-bench: node_modules/.installed bench/node_modules/.installed ## Race the service against its peers (docs/performance.md); twenty minutes
+bench: node_modules/.installed bench/node_modules/.installed ## Benchmark the service against its peers (docs/performance.md); twenty minutes
 	@$(RUN) bench
 
-bench-quick: node_modules/.installed bench/node_modules/.installed ## The same table in shorter rounds; three minutes
+bench-quick: node_modules/.installed bench/node_modules/.installed ## The same benchmark with shorter rounds; three minutes
 	@$(RUN) bench -- --quick
 
 bench-ablation: node_modules/.installed bench/node_modules/.installed ## Measure what each optimisation gains on its own load; ten minutes
 	@$(RUN) bench -- --ablation $(if $(ONLY),--only $(ONLY))
 
-bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every contestant, compare all responses, race for a second each
+bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every peer, compare all responses, and run each benchmark for a second
 	@$(RUN) bench -- --smoke
 	@$(RUN) bench -- --smoke --ablation
 
-bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure what each operation costs on more and more data, up to a million events; half an hour
+bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events; half an hour
 	@$(RUN) bench -- --growth
 
 ci: check contract-diff test browser ## What CI runs on every change
 
-format: node_modules/.installed ## Format and mend what can be mended by itself
+format: node_modules/.installed ## Format, and apply safe lint fixes
 	@$(RUN) format
 
 generate: node_modules/.installed ## Regenerate generated/ and the import table and picture of ARCHITECTURE.md
 	@$(RUN) generate
 
-clean: ## Remove what can be made anew; the data under .data stays
+clean: ## Remove everything that can be rebuilt; the data under .data stays
 	rm -rf node_modules tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results

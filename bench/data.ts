@@ -135,7 +135,7 @@ export class BenchServer {
     await this.#run(`DROP DATABASE IF EXISTS ${database} WITH (FORCE)`)
   }
 
-  /** A statement on no database in particular; again while the last connections to the one it names are still going. */
+  /** A statement on no database in particular; retried while the last connections to the one it names are closing. */
   async #run(statement: string): Promise<void> {
     for (let tries = 1; ; tries += 1) {
       try {
@@ -150,7 +150,7 @@ export class BenchServer {
   }
 }
 
-/** Asks the database for rows, on a connection of its own. */
+/** Queries the database, on a connection of its own. */
 export async function rowsOf<Row extends object>(url: string, sql: string, values: unknown[] = []): Promise<Row[]> {
   const pool = createPool(url, { max: 1 })
   try {

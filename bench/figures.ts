@@ -9,7 +9,7 @@ export interface Figure {
   against: string
   measured: Spread
   bound: Bound
-  /** How many times our CPU time a request of the other takes, where both are known. */
+  /** The other's CPU time per request as a multiple of ours, where both are known. */
   cpu?: Spread
 }
 
@@ -22,7 +22,7 @@ export const isReached = ({ measured, bound }: Figure): boolean =>
 interface RatioOf {
   race: string
   against: Contestant
-  /** How it is named where the race's name does not tell. */
+  /** Its name where the race's name does not say enough. */
   name?: string
   ratio: (ours: Sample, theirs: Sample) => number
   bound: Bound

@@ -9,7 +9,7 @@ import { type System, startFlowtrail } from './systems.ts'
 
 /** How many different visits the requests are about. */
 const VISITS = 10_000
-/** Full pages whatever the size: an entry has ten events, and a project of the least has ten entries. */
+/** Pages are full at every size: an entry has ten events, and the smallest project has at least ten entries. */
 const limitOf = (task: Task) => (task === 'listEntryPageViews' ? 3 : 10)
 /** By how much a cost may grow and still count as flat. */
 const FLAT = 1.15
@@ -153,7 +153,7 @@ export interface Fairness {
   samples: Sample[]
 }
 
-/** What the huge project, the second of the stage, does for so long. */
+/** What the huge project, the second of the stage, does for that time. */
 type Work = (stage: Stage, duration_s: number, sample: Sampler) => Promise<unknown>
 
 const NEIGHBOUR: Record<string, Work> = {

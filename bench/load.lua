@@ -1,6 +1,6 @@
 -- Sends the requests of a file in a loop and prints the results as JSON.
 -- wrk … -s load.lua URL -- FILE NUMBER: the file holds raw requests with a NUL after each. Sixteen letters N in one
--- stand for a number that is another each time, counted from NUMBER.
+-- are a placeholder for a number that differs each time, counted from NUMBER.
 local PLACE = ('N'):rep(16)
 local requests, at, number = {}, 0, 0
 

@@ -8,7 +8,7 @@ const run = promisify(execFile)
 const SCRIPT = path.join(import.meta.dirname, 'load.lua')
 const TIMEOUT_s = 10
 
-/** Stands in a path or body for a number of 16 digits that is another in each request. */
+/** A placeholder in a path or body for a number of 16 digits that differs in each request. */
 export const UNIQUE = 'N'.repeat(16)
 
 /** A request that is sent repeatedly. */

@@ -17,7 +17,7 @@ const WIDTH = 720
 const HEIGHT = 400
 const MARGIN = { left: 70, right: 150, top: 44, bottom: 52 }
 const PLOT = { width: WIDTH - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom }
-/** Told apart also by those who do not see all colours (Okabe and Ito). The first, which is ours, differs in the dark. */
+/** Distinguishable with colour blindness too (Okabe and Ito). The first, which is ours, differs in dark mode. */
 const COLOURS = ['var(--first)', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9']
 const STYLE = `
 svg { --back: #fff; --text: #333; --grid: #ddd; --first: #0072b2 }
@@ -28,13 +28,13 @@ g { fill: var(--colour); stroke: var(--colour) } g text { fill: inherit; stroke:
 const inXml = (text: string) => text.replace(/[&<>]/g, (sign) => `&#${sign.charCodeAt(0)};`)
 const short = (value: number) => Intl.NumberFormat('en', { notation: 'compact' }).format(value)
 
-/** A round number of which four or five reach up to the value. */
+/** A round step, four or five of which reach the value. */
 function stepFor(most: number): number {
   const power = 10 ** Math.floor(Math.log10(most / 4))
   return power * ([1, 2, 2.5, 5].find((factor) => factor * power * 5 >= most) ?? 10)
 }
 
-/** Draws the chart, x by its logarithm and y from zero; points without a value, which nobody could measure, are left out. */
+/** Draws the chart, x by its logarithm and y from zero; points that could not be measured are left out. */
 export function drawChart({ title, x, y, lines: all }: Chart): string {
   const lines = all.map(({ name, points }) => ({ name, points: points.filter(([, value]) => Number.isFinite(value)) }))
   const points = lines.flatMap((line) => line.points)
@@ -67,7 +67,7 @@ export function drawChart({ title, x, y, lines: all }: Chart): string {
         const [cx, cy] = place(point).split(',')
         return `<circle cx="${cx}" cy="${cy}" r="3"/>`
       })
-      // Colours come round again as dashes.
+      // Colours are reused with dashed lines.
       const dashes = i < COLOURS.length ? '' : ' stroke-dasharray="6 3"'
       return `<g style="--colour: ${COLOURS[i % COLOURS.length]}">
 <polyline fill="none" stroke-width="2"${dashes} points="${line.points.map(place).join(' ')}"/>${marks.join('')}

@@ -26,7 +26,7 @@ const RECORD = { name: 'record, contact known', task: 'recordKnown', connections
 
 export const RACES: readonly Race[] = [
   { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
-  // Without a target: the demo has few modules, so that several requests often ask for the same one at once.
+  // Without a target: the demo has few modules, so that several requests often name the same one at once.
   { name: 'get entry, each another', task: 'getEntry', connections: 32, against: ['express'] },
   { name: 'list 100 events', task: 'listEntryEvents', connections: 32, against: ['express'], longEntries: true },
   { name: 'list 100 page-view records', task: 'listEntryPageViews', connections: 32, against: ['express'] },
@@ -35,7 +35,7 @@ export const RACES: readonly Race[] = [
   { name: 'get module, one at a time', task: 'getModule', connections: 1, against: ['bare'] },
 ]
 
-/** How throughput goes with the number of connections. */
+/** Throughput by the number of connections. */
 export const CURVES: readonly Omit<Race, 'connections'>[] = [
   { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
   { ...RECORD, against: ['express', 'pgbench'] },
@@ -43,7 +43,7 @@ export const CURVES: readonly Omit<Race, 'connections'>[] = [
 export const CONNECTIONS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 const PAGE = 100
-/** More of them commit no more, and each is a connection of which a server has a hundred. */
+/** More would not increase throughput, and a server has only a hundred connections. */
 const PGBENCH_CLIENTS = 32
 const VISITS = 2_000
 /** For how many visits the responses are compared; it takes about a second. */

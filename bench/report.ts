@@ -6,7 +6,7 @@ import type { Results } from './race.ts'
 import { costOf, type Sample } from './sample.ts'
 import { figure, median, spreadOf, withSpread } from './statistics.ts'
 
-/** A table in Markdown, the first column to the left and the others to the right, padded so that it reads as it is. */
+/** A table in Markdown, the first column to the left and the others to the right, padded so that its source is readable. */
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = head.map((_, i) => Math.max(3, ...[head, ...rows].map((row) => row[i]?.length ?? 0)))
   const line = (row: readonly string[]) =>
@@ -105,13 +105,13 @@ export const pictures = (charts: Readonly<Record<string, { title: string }>>): s
     .map(([name, { title }]) => `![${title}](performance/${name}.svg)`)
     .join('\n\n')
 
-/** Puts each part between its two marks in the document, `<!-- name -->` and `<!-- /name -->`. */
+/** Puts each part between its two markers in the document, `<!-- name -->` and `<!-- /name -->`. */
 export async function writeParts(file: string, parts: Readonly<Record<string, string>>): Promise<void> {
   let text = await readFile(file, 'utf8')
   for (const [name, part] of Object.entries(parts)) {
     const [begin, end] = [`<!-- ${name} -->\n`, `<!-- /${name} -->`]
     const [from, to] = [text.indexOf(begin), text.indexOf(end)]
-    if (from < 0 || to < 0) throw new Error(`${file} lacks the marks of ${name}`)
+    if (from < 0 || to < 0) throw new Error(`${file} lacks the markers of ${name}`)
     text = `${text.slice(0, from + begin.length)}\n${part}\n\n${text.slice(to)}`
   }
   await writeFile(file, text)

@@ -121,7 +121,7 @@ async function race(sample: Sampler): Promise<Outcome> {
   const charts = quick || smoke ? {} : await curves(field)
   const absences = Object.fromEntries(field.absences)
   for (const [name, reason] of field.absences) process.stderr.write(`${name} did not race: it ${reason}\n`)
-  // A smoke run is to show that everything starts; else a program that this machine lacks is no error.
+  // A smoke run must show that everything starts; otherwise a program that this machine lacks is no error.
   if (Object.keys(absences).some((name) => smoke || name !== 'pgbench')) process.exitCode = 1
   return {
     stored: { figures, races: Object.fromEntries(results), charts, absences },

@@ -29,7 +29,7 @@ export interface ProjectsOfSize {
 /** The id of the nth project of a size, counted from 1. */
 export const projectId = ({ events }: ProjectsOfSize, n: number) => `p${events}-${n}`
 
-/** Projects with the demo's modules, and events of which ten make an entry. */
+/** Projects with the demo's modules, and ten events in each entry. */
 export const projectsSet = (sizes: readonly ProjectsOfSize[]): DataSet => ({
   name: sizes.map(({ projects, events }) => `${projects}x${events}`).join('_'),
   async fill(url) {

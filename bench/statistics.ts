@@ -19,7 +19,7 @@ export const spreadOf = (values: readonly number[]): Spread => ({
   most: Math.max(...values),
 })
 
-/** Three digits that count, but no fraction of what is above a hundred. */
+/** Three significant digits, but no fraction above a hundred. */
 export function figure(value: number): string {
   if (Number.isNaN(value)) return '–'
   if (value === 0 || value >= 100) return Math.round(value).toLocaleString('en-US')

@@ -25,7 +25,7 @@ const migratorOf = <DB>(db: Kysely<DB>) => new Migrator({ db, provider })
  * migrator holds a lock in the database while it works.
  *
  * @returns the names of the migrations that this call applied
- * @throws what PostgreSQL answered to the failing statement; nothing of that run is kept
+ * @throws PostgreSQL's error for the failing statement; nothing of that run is kept
  */
 export async function migrate<DB>(db: Kysely<DB>): Promise<string[]> {
   const { error, results } = await migratorOf(db).migrateToLatest()

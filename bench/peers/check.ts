@@ -18,7 +18,7 @@ export interface Pair {
   theirs: string
   /** A key of the demo project with both scopes. */
   key: string
-  /** What the races ask about, so that their very requests are compared. */
+  /** What the races request, so that exactly those requests are compared. */
   visits?: readonly Visit[]
 }
 
@@ -137,7 +137,7 @@ const READS = [
 
 const OTHERS: [what: string, call: Request, view: View][] = [
   ['no key', get(MODULE, { 'x-api-key': '' }), all],
-  ['a key of nobody', get(MODULE, { 'x-api-key': formatKey(generateKey()) }), all],
+  ['an unknown key', get(MODULE, { 'x-api-key': formatKey(generateKey()) }), all],
   ['another project', get('/projects/other/modules'), all],
   ['no such module', get(`${PROJECT}/modules/nothing`), all],
   ['versions of no such module', get(`${PROJECT}/modules/nothing/versions`), all],
@@ -178,7 +178,7 @@ async function compareReads(comparison: Comparison): Promise<void> {
   for (const path of READS) {
     const [{ headers }] = await comparison.compare(path, get(path))
     if (headers.etag) await comparison.compare(`${path}, unchanged`, get(path, { 'if-none-match': headers.etag }))
-    // The page after it, as the caller of either would ask for it.
+    // The next page, as a client of either would request it.
     const next = /^<(.+)>/.exec(String(headers.link))?.[1]
     if (next) await comparison.compare(next, get(next))
   }
@@ -190,7 +190,7 @@ interface Post {
   identifiers: { key: string; value: string }[]
 }
 
-/** Records with both; what one of them has made the other must know. */
+/** Records with both; each must see what the other has stored. */
 async function compareRecording(comparison: Comparison): Promise<void> {
   const run = randomUUID()
   const identifier = (key: string, who: string) => ({ key, value: JSON.stringify(`${key}-${who}-${run}`) })
@@ -231,7 +231,7 @@ async function compareRecording(comparison: Comparison): Promise<void> {
   const crowd = Array.from({ length: 20 }, (_, i) =>
     post(event(identifier('email', 'crowd'), identifier('crm', `${i % 2}`))),
   )
-  await comparison.alike('a contact that many bring at once', crowd)
+  await comparison.alike('concurrent events of a new contact', crowd)
 
   const keyed: [Call, Call] = [post(event(ours), 'ours'), post(event(ours), 'theirs')]
   await comparison.compare('with a key', keyed)
@@ -239,8 +239,8 @@ async function compareRecording(comparison: Comparison): Promise<void> {
   const other = { ...event(ours), custom_event_props: '{}' }
   await comparison.compare('the key for another event', [post(other, 'ours'), post(other, 'theirs')])
 
-  const twins = Array.from({ length: 5 }, () => post(event(ours), 'twins'))
-  await comparison.alike('a key that many bring at once', twins, ({ status, body }) => ({ status, body }))
+  const repeats = Array.from({ length: 5 }, () => post(event(ours), 'repeats'))
+  await comparison.alike('concurrent requests with one key', repeats, ({ status, body }) => ({ status, body }))
 
   // Unlike the others they have an entry with page views, so that the event has a furthest page.
   const [{ body: entry }] = await comparison.compare('an entry', get(ENTRY))

@@ -21,7 +21,7 @@ import { sendError, sendPage, sendResource } from './express/responses.ts'
 import { DATABASE_URL, HOST, PORT, ready } from './process.ts'
 
 const document = JSON.parse(await readFile(new URL('../../generated/openapi.json', import.meta.url), 'utf8'))
-// Else the validator refuses the colons of a date-time, which may stand in a query as they are (RFC 3986, 3.4).
+// Otherwise the validator refuses unencoded colons in a query, which RFC 3986, 3.4, allows and date-times contain.
 for (const name of ['UpdatedAfter', 'UpdatedBefore']) document.components.parameters[name].allowReserved = true
 
 const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })

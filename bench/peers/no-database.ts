@@ -1,4 +1,4 @@
-// What Fastify does when there is nothing to ask: modules read once at the start, written with the document's schema.
+// What Fastify does without a database: modules are read once at the start, and serialized by the document's schema.
 import { readFile } from 'node:fs/promises'
 import { fastify } from 'fastify'
 import pg from 'pg'

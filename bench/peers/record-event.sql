@@ -1,5 +1,5 @@
--- What recording a custom event comes to at the least: one row a commit, each client's into an entry of its own, which it
--- looks up once. pgbench takes every colon before a word for a variable, so that texts with colons come from outside.
+-- The minimum of recording a custom event: one row per commit, for each client in an entry of its own, which it looks up
+-- once. pgbench treats every colon before a word as a variable, so texts with colons are passed in.
 \if :is_chosen = 0
 SELECT entry_id AS entry, created_at + interval '90 seconds' AS instant FROM entries
 WHERE project_id = :project ORDER BY entry_id LIMIT 1 OFFSET :client_id \gset

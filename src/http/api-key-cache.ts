@@ -28,7 +28,7 @@ export class ApiKeyCache<Key> {
     const now_ms = performance.now()
     const entry = this.#entries.get(name)
     if (entry === undefined || now_ms - entry.started_ms >= MAX_AGE_ms) return this.#load(name, load, now_ms)
-    // A failed refresh is retried; if it goes on failing, the entry expires and the next caller gets the error.
+    // A failed refresh is retried; if it keeps failing, the entry expires and the next caller gets the error.
     if (now_ms - entry.started_ms >= REFRESH_AGE_ms) this.#load(name, load, now_ms).catch(() => {})
     return entry.value
   }

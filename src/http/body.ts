@@ -30,7 +30,7 @@ export function acceptJsonOnly(app: FastifyInstance): void {
 
 /**
  * Hands requests with an `Expect` header to the app like all others. Node would send `100 Continue` before the key is
- * checked, inviting anybody to send a body, and would refuse other expectations without the error envelope.
+ * checked, inviting anyone to send a body, and would refuse other expectations without the error envelope.
  */
 function deferContinue(app: FastifyInstance): void {
   for (const event of ['checkContinue', 'checkExpectation']) {

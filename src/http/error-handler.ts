@@ -39,7 +39,7 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
     .code(apiError.status)
     .headers({ 'cache-control': 'no-store', ...apiError.options.headers })
     .type('application/json; charset=utf-8')
-    // Not by the document's schema: the envelope is valid by construction, and must never fail to serialize.
+    // Regardless of the route's serializer: the envelope must never fail to serialize.
     .serializer(JSON.stringify)
     .send(apiError.envelope(projectId))
 }

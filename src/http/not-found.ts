@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify'
 import { routeNotFound } from '../domain/errors.ts'
 
-/** Answers 404 for every path that has no route, before any check of the API's own. */
+/** Responds with 404 to every path that has no route, before any check of the API's own. */
 export function refuseUnknownRoutes(app: FastifyInstance): void {
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? routeNotFound() : undefined))
   app.setNotFoundHandler(() => {

@@ -6,8 +6,8 @@ import { MALFORMED } from './query-string.ts'
 const UNDECODABLE = '/\0'
 
 /**
- * Fastify's `rewriteUrl`: the router answers a path that it cannot decode before any hook runs. Rewritten to one that it
- * can decode, such a request meets the hooks, and with them `refuseInvalidEncoding`.
+ * Fastify's `rewriteUrl`: the router responds to a path that it cannot decode before any hook runs. Rewritten to one that
+ * it can decode, such a request reaches the hooks, `refuseInvalidEncoding` among them.
  */
 export const rewriteUndecodable = ({ url = '/' }: { url?: string }): string => (isDecodable(url) ? url : UNDECODABLE)
 

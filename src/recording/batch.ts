@@ -33,7 +33,7 @@ export interface EventToRecord extends ParsedEvent {
 export type Outcome =
   | { status: 'recorded'; response: Recorded }
   | { status: 'refused'; error: ApiError }
-  /** Not recorded, since somebody else holds the lock of its project. */
+  /** Not recorded, since another writer holds the lock of its project. */
   | { status: 'locked' }
 
 /**

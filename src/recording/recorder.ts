@@ -22,7 +22,7 @@ export interface RecorderOptions {
 const DEFAULTS: Required<RecorderOptions> = {
   // A fraction of a second's load when the database is well; when it stalls, memory stays bounded.
   maxQueuedEvents: 2_000,
-  // About as long as HTTP clients wait; past it nobody is likely to read the response.
+  // About as long as HTTP clients wait; past it the client is unlikely to read the response.
   maxQueueWait_ms: 10_000,
   // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.
   lockTimeout_ms: 500,

@@ -32,7 +32,7 @@ export const STAGED_KINDS = Object.keys(TARGET_TABLES) as StagedKind[]
 const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
   // The index in the line's array, and the contact id that the identifier holds, if its key is `contact_id`.
   identifier: { ordinal: 'integer', claimed_contact_id: 'text COLLATE "C"' },
-  // They tell whether null in a derived column means "derive it" (not given) or "unknown" (given).
+  // They record whether null in a derived column means "derive it" (not given) or "unknown" (given).
   event: { max_page_given: 'boolean', total_pages_given: 'boolean' },
 }
 

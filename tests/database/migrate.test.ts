@@ -60,7 +60,7 @@ test('five processes at once all succeed and apply each migration once', async (
   expect(await applied()).toEqual(MIGRATIONS)
 })
 
-test('a migration that fails leaves nothing behind, and can be run again once the cause is gone', async () => {
+test('a migration that fails leaves nothing behind, and can be run again once the cause is removed', async () => {
   // It clashes with one of the last tables, so that others are created before the failure.
   await sql`CREATE TABLE api_keys (stranger integer)`.execute(db)
   await expect(migrate(db)).rejects.toMatchObject({ code: '42P07' })

@@ -33,7 +33,7 @@ test('a key is cached for less than a second from the start of its load, not fro
   expect(await later).toBe('new')
 })
 
-test('a key in steady use is refreshed before it expires, and nobody waits for that', async () => {
+test('a key in steady use is refreshed before it expires, and no caller waits for that', async () => {
   const cache = new ApiKeyCache<string>()
   const [before, after] = [loadOf('old'), loadOf('new')]
   await cache.get('k', before)
@@ -47,7 +47,7 @@ test('a key in steady use is refreshed before it expires, and nobody waits for t
   expect(cache.get('k', after)).toBe('new')
 })
 
-test('a failed refresh fails nobody, and a failed load those who wait for it', async () => {
+test('a failed refresh fails no caller, and a failed load fails those that wait for it', async () => {
   const cache = new ApiKeyCache<string>()
   const fail = () => Promise.reject(new Error('away'))
   await cache.get('k', loadOf('known'))

@@ -416,6 +416,6 @@ test('recordCustomEvent distinguishes 20-digit identifiers by their last digit',
 })
 
 afterEach(async () => {
-  // The service still responses.
+  // The service still responds.
   expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
 })

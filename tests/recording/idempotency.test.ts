@@ -18,7 +18,7 @@ const withKey = (key = `key-${keys++}`) => ({ 'idempotency-key': key })
 
 const eventCount = async () => (await rowCounts(api)).events
 
-/** An event of which every field can be spelt differently. */
+/** An event whose every field can be spelt differently. */
 const event = () => ({
   module_id: 'quiz',
   timestamp: '2026-03-01T09:30:00.5Z',

@@ -156,8 +156,8 @@ function validateText(schema: Schema, body: string): string[] {
 export const DOCUMENT_VIOLATED = 'responses that violate the document:'
 
 /**
- * Validates every response of the app against the document, before and after serialization, and collects violations: the
- * serializer hides wrong types and drops unknown fields, so that each side finds what the other cannot.
+ * Validates every response of the app against the document, before and after serialization, and collects violations. Only
+ * the object shows what serialization hides, such as a Date or a field that is undefined; only the text is what is sent.
  */
 export function watchResponses(app: FastifyInstance, violations: string[]): void {
   // The router also matches a path with an empty segment, which is not in the document; routes.ts empties its params.

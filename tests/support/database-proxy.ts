@@ -19,7 +19,7 @@ export interface DatabaseProxy {
 const PORT = 5432
 
 /**
- * Starts a proxy on a Unix socket of its own, whose address nobody else can take while it is cut, unlike a port.
+ * Starts a proxy on a Unix socket of its own, whose address no other process can take while it is cut, unlike a port.
  * @param serverUrl a connection string of any database of the server, by TCP or Unix socket
  */
 export async function createDatabaseProxy(serverUrl: string): Promise<DatabaseProxy> {

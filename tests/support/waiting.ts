@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { expect } from 'vitest'
 
-/** A lock that blocks everybody else who wants it, until it is released. */
+/** A lock that blocks every other session that requests it, until it is released. */
 export interface HeldLock {
   /** Runs a statement in the session that holds the lock. */
   query: (sql: string) => Promise<pg.QueryResult>
@@ -37,6 +37,6 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<HeldL
   }
 }
 
-/** Blocks everybody who records in the project. */
+/** Blocks all recording in the project. */
 export const holdProject = (databaseUrl: string, projectId = 'demo') =>
   holdLock(databaseUrl, `SELECT FROM projects WHERE project_id = '${projectId}' FOR UPDATE`)

@@ -191,9 +191,9 @@ test('a failing output fails the export and leaves the pool usable', async () =>
   const output = new Writable({
     write(_chunk, _encoding, done) {
       room -= 1
-      done(room > 0 ? null : new Error('the reader is gone'))
+      done(room > 0 ? null : new Error('the reader has closed'))
     },
   })
-  await expect(exportProject(pool, 'acme', output)).rejects.toThrow('the reader is gone')
+  await expect(exportProject(pool, 'acme', output)).rejects.toThrow('the reader has closed')
   expect(await dumped(pool, 'event')).toHaveLength(5000)
 })

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ANYTHING, IMPORT_RULES } from '../../.dependency-cruiser.ts'
 import { ROOT, shell } from '../cli/run.ts'
 
-// Plants imports in a copy of the code and runs `npm run check:imports` on it.
+// Adds imports to a copy of the code and runs `npm run check:imports` on it.
 
 type Plant = [place: string, target: string]
 
@@ -72,7 +72,7 @@ async function plant([place, target]: Plant, keyword: string): Promise<void> {
   await appendFile(path.join(copy, file), `${keyword} * as planted_${keyword.length} from '${specifier}'\n`)
 }
 
-/** What is said of the import. */
+/** The rules that the import violates. */
 const refusals = ([place, target]: Plant, keyword: string) =>
   violations
     .filter(
@@ -108,7 +108,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(copy, { recursive: true }))
 
-test('an import is planted for each rule that forbids any', () => {
+test('each rule that forbids any import has a test case', () => {
   const rules = Object.entries(IMPORT_RULES).filter(([, { imports }]) => !imports.includes(ANYTHING))
   expect(FORBIDDEN_FILES.map(([place]) => place)).toEqual(rules.map(([place]) => place))
 })

@@ -13,7 +13,7 @@ const NOTE_USE = `
   UPDATE api_keys SET last_used_at = date_trunc('minute', now())
   WHERE project_id = $1 AND key_id = $2 AND coalesce(last_used_at < date_trunc('minute', now()), true)`
 
-/** Asks the database for the key of each request, and lets pass those of the project in the path. */
+/** Looks up the key of each request in the database, and accepts those of the project in the path. */
 export function checkKey(pool: pg.Pool): RequestHandler<{ projectId: string }> {
   return async (request, response, next) => {
     const { projectId } = request.params

@@ -88,8 +88,8 @@ const LOST_A_RACE = ['23505', '40P01', '40001']
 const MAX_TRIES = 5
 
 /**
- * Records a custom event in a transaction of its own. Who makes what another one is just making fails at the unique
- * index and finds it at the next try.
+ * Records a custom event in a transaction of its own. Of concurrent transactions that create the same row, all but
+ * one fail at the unique index and find it in the next attempt.
  *
  * @throws ApiError
  */
@@ -184,7 +184,7 @@ interface PlaceInEntry {
   total_pages?: number
 }
 
-/** The contact's entry of the module. Of several who find none, one goes on to make it. */
+/** The contact's entry of the module. Of several transactions that find none, one creates it. */
 async function findEntry(
   client: pg.PoolClient,
   projectId: string,
@@ -211,7 +211,7 @@ async function addEntry(
   return { entry_id }
 }
 
-/** The contact that the identifiers name, who is stored when new, as are the identifiers not known yet. */
+/** The contact that the identifiers name, stored if new, as are the identifiers not known yet. */
 async function identify(
   client: pg.PoolClient,
   projectId: string,
@@ -236,7 +236,7 @@ async function identify(
   return { contact_id, isNew }
 }
 
-/** What makes two posts the same. */
+/** What makes two requests the same. */
 function requestDigest({ module_id, timestamp, custom_event_name, custom_event_props, identifiers }: ParsedEvent) {
   const digests = identifiers.map(({ digest }) => digest.toString('hex')).sort()
   return createHash('sha256')

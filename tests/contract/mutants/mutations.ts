@@ -16,7 +16,7 @@ export type Mutation = (app: FastifyInstance, db: Database) => void
 export type Row = Record<string, unknown>
 type Exchange = { request: FastifyRequest; reply: FastifyReply }
 
-/** Changes each record in the successful responses of an operation, after the serializer, which hides defects. */
+/** Changes each record in the successful responses of an operation, after serialization. */
 export const mapRecords = (operationId: OperationId, change: (row: Row) => unknown): Mutation =>
   mapBody(({ request, reply }, body) => {
     if (operationOf(request.routeOptions) !== operationId || reply.statusCode !== 200) return body

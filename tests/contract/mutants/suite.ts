@@ -9,7 +9,7 @@ const OPTIONS = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
   setupFiles: ['tests/contract/mutants/setup.ts', 'tests/contract/proxy/setup.ts'],
-  // A failing assertion may look at a response whole, of which light-my-request warns.
+  // A failing assertion may print a whole response, about which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 }
 

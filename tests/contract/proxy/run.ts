@@ -75,7 +75,7 @@ if (failures.length > 0) {
   console.error(`\n${failures.length} findings:\n${failures.slice(0, SHOWN_failures).join('\n')}`)
   process.exit(1)
 }
-console.log('No findings except the injected faults, all of which were found.')
+console.log('No findings except the injected faults, which were all found.')
 
 async function recordSuite(): Promise<void> {
   rmSync(directory, { recursive: true, force: true })

@@ -12,13 +12,13 @@ describe('an optimisation of the ablation', () => {
     expect(files.length + (optimization.v8Flags?.length ?? 0)).toBeGreaterThan(0)
   })
 
-  it('has a name of its own', () => {
+  it('has a unique name', () => {
     expect(new Set(OPTIMIZATIONS.map(({ name }) => name)).size).toBe(OPTIMIZATIONS.length)
   })
 })
 
 describe('a patch', () => {
-  it('replaces a text literally', () => {
+  it('replaces the text literally', () => {
     expect(patched('a b c', [['b', '$&']])).toBe('a $& c')
   })
 

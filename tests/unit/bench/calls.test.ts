@@ -18,14 +18,14 @@ it('chooses the same visits each time', async () => {
   expect(new Set(visits.map(({ entry_id }) => entry_id)).size).toBe(5)
 })
 
-it.each(TASKS)('asks for %s as the document describes it, and is answered with success', async (task) => {
+it.each(TASKS)('sends requests for %s that match the document and succeed', async (task) => {
   for (const { path, method, headers, body } of callsFor(task, visits, new Map([[DEMO.projectId, app.key]]), 100)) {
     const { 'x-api-key': key } = headers ?? {}
     expect((await app.call({ path, method, key, body })).statusCode).toBe(200)
   }
 })
 
-it('records for whom it knows, and for somebody new', async () => {
+it('records for a known contact, and for a new one', async () => {
   const record = async (task: Task): Promise<{ contact_id: string; entry_id: string }> => {
     const [call] = callsFor(task, visits, new Map(), 100)
     return (await app.call({ method: 'POST', path: call?.path ?? '', body: call?.body })).json()

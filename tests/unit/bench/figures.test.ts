@@ -12,7 +12,7 @@ const sample = (perSecond: number): Sample => ({
   peak_MB: 150,
 })
 
-/** Races in which we do 900, 1000 and 1100 a second, and everyone else as much as they do. */
+/** Races in which Flowtrail handles 900, 1000 and 1100 requests a second, and every other contestant `perSecond`. */
 const racesAgainst = (perSecond: number, without?: Contestant): Map<string, Results> =>
   new Map(
     RACES.map(({ name, against }) => {
@@ -39,7 +39,7 @@ const STANDALONE = {
 describe('the figures', () => {
   const figures = [...figuresOf(racesAgainst(200)), ...standaloneFigures(racesAgainst(200), STANDALONE)]
 
-  it('are those that the project means to reach', () => {
+  it('are the targets of the project', () => {
     const bounds = figures.map(({ name, against, bound }) => [name, against, bound])
     expect(bounds).toEqual([
       ['get module', 'express', { atLeast: 8 }],
@@ -73,7 +73,7 @@ describe('the figures', () => {
     expect(start?.measured).toEqual({ median: 2.4, least: 2, most: 2.8 })
   })
 
-  it('know what is reached, also when it is reached exactly', () => {
+  it('count as reached at the exact bound too', () => {
     const reached = (against: number) =>
       figuresOf(racesAgainst(against))
         .filter(isReached)
@@ -84,14 +84,14 @@ describe('the figures', () => {
     expect(reached(1001)).not.toContainEqual({ atMost: 1 })
   })
 
-  it('are none of a contestant that did not race', () => {
+  it('omit a contestant that did not race', () => {
     const against = figuresOf(racesAgainst(200, 'pgbench')).map((figure) => figure.against)
     expect(against).not.toContain('pgbench')
     expect(against).toHaveLength(11)
   })
 })
 
-it('has connections as many as the figures are about', () => {
+it('runs each race with the number of connections that the figures refer to', () => {
   expect(Object.fromEntries(RACES.map(({ name, connections }) => [name, connections]))).toEqual({
     'get module': 32,
     'get entry, each another': 32,

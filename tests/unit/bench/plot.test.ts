@@ -25,7 +25,7 @@ const CHART: Chart = {
   ],
 }
 
-/** Every element that is opened is closed, in order. */
+/** Expects every opened element to be closed, in order. */
 function expectWellFormed(svg: string): void {
   const open: string[] = []
   for (const [, slash, name = '', rest] of svg.matchAll(/<(\/?)([a-z]+)([^<>]*)>/g)) {
@@ -45,7 +45,7 @@ const circles = (svg: string) =>
 describe('a chart', () => {
   const svg = drawChart(CHART)
 
-  it('is an SVG that stands by itself', () => {
+  it('is a standalone SVG', () => {
     expectWellFormed(svg)
     expect(svg).toMatch(/^<svg xmlns="http:\/\/www\.w3\.org\/2000\/svg"/)
     for (const text of ['&#60;by&#62; connections &#38; more', 'flowtrail', 'node &#38; pg', 'requests a second']) {
@@ -53,7 +53,7 @@ describe('a chart', () => {
     }
   })
 
-  it('has a point for each measurement, equal factors equally far apart and more further up', () => {
+  it('has a point for each measurement, with a logarithmic x axis and greater values higher up', () => {
     const points = circles(svg)
     expect(points).toHaveLength(6)
     const [first, second, third] = points.slice(0, 3).map(({ x }) => x) as [number, number, number]
@@ -62,7 +62,7 @@ describe('a chart', () => {
     expect(heights).toEqual(heights.toSorted((a, b) => b - a))
   })
 
-  it('knows a dark page', () => {
+  it('supports dark mode', () => {
     expect(svg).toContain('prefers-color-scheme: dark')
   })
 })
@@ -84,7 +84,7 @@ it.each([
     ],
   ],
   [
-    'a point that nobody could measure',
+    'a point that could not be measured',
     [
       {
         name: 'a',

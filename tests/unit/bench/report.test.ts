@@ -20,7 +20,7 @@ const FIGURES: Figure[] = [
   { name: 'memory', against: '', measured: spreadOf([230]), bound: { atMost: 200, unit: ' MB' } },
 ]
 
-/** The cells of the rows below the head. */
+/** The cells of the rows below the header. */
 const cellsOf = (table: string) =>
   table
     .split('\n')
@@ -34,7 +34,7 @@ const cellsOf = (table: string) =>
     )
 
 describe('the table of figures', () => {
-  it('has the bound beside what was measured, and marks what is below', () => {
+  it('shows the bound beside the measured value, and marks what misses it', () => {
     expect(cellsOf(figuresTable(FIGURES))).toEqual([
       ['get module', 'express', '6.50 (5.00–7.00)', '≥ 6×', 'ok', '4.00'],
       ['get module', 'bare', '1.20', '≥ 1.3×', 'below', ''],
@@ -48,7 +48,7 @@ describe('the table of figures', () => {
     expect(latency?.slice(2)).toEqual(['–', '≤ 1.25×', 'unknown', ''])
   })
 
-  it('is as wide in each line, so that it reads as it is', () => {
+  it('has lines of equal width, so that the source is readable', () => {
     expect(
       new Set(
         figuresTable(FIGURES)
@@ -58,13 +58,13 @@ describe('the table of figures', () => {
     ).toBe(1)
   })
 
-  it('names who did not race', () => {
+  it('names the contestants that did not race', () => {
     expect(figuresTable(FIGURES, ['pgbench', 'bare'])).toMatch(/\n\nDid not race: pgbench, bare\.$/)
     expect(figuresTable(FIGURES)).not.toContain('Did not race')
   })
 })
 
-it('tells of each race what everyone came to', () => {
+it('shows the results of each contestant by race', () => {
   const sample: Sample = { perSecond: 5000, p50_ms: 5, p99_ms: 20, service_s: 0.12, database_s: 0.05, peak_MB: 180 }
   const insert = { ...sample, service_s: Number.NaN, peak_MB: Number.NaN }
   const races = new Map([['record', { flowtrail: [sample, { ...sample, perSecond: 7000 }], pgbench: [insert] }]])
@@ -74,7 +74,7 @@ it('tells of each race what everyone came to', () => {
   ])
 })
 
-it('shows the plots where the document finds them', () => {
+it('links to the plots relative to the document', () => {
   expect(pictures({ curve: { title: 'A curve' }, growth: { title: 'Growth' } })).toBe(
     '![A curve](performance/curve.svg)\n\n![Growth](performance/growth.svg)',
   )
@@ -92,7 +92,7 @@ describe('the document', () => {
   })
   afterAll(() => rm(directory, { recursive: true }))
 
-  it('gets the part between its marks and keeps the rest', async () => {
+  it('gets the part between its markers and keeps the rest', async () => {
     await writeFile(file, BEFORE)
     await writeParts(file, { one: 'new' })
     const once = await readFile(file, 'utf8')
@@ -101,13 +101,13 @@ describe('the document', () => {
     expect(await readFile(file, 'utf8')).toBe(once)
   })
 
-  it('stays as it is when a mark is missing, and the error names it', async () => {
+  it('is unchanged when a marker is missing, and the error names it', async () => {
     await writeFile(file, BEFORE)
-    await expect(writeParts(file, { one: 'new', three: 'more' })).rejects.toThrow('lacks the marks of three')
+    await expect(writeParts(file, { one: 'new', three: 'more' })).rejects.toThrow('lacks the markers of three')
     expect(await readFile(file, 'utf8')).toBe(BEFORE)
   })
 
-  it('has the marks of all that the bench writes', async () => {
+  it('has the markers of every part that the bench writes', async () => {
     const document = await readFile(new URL('../../../docs/performance.md', import.meta.url), 'utf8')
     const marks = ['figures', 'races', 'ablation', 'race-plots', 'growth', 'growth-plots', 'fairness', 'bytes']
     for (const mark of marks) expect(document).toMatch(new RegExp(`<!-- ${mark} -->\\n[^]*<!-- /${mark} -->`))

@@ -11,14 +11,14 @@ it.each([
   expect(median(values)).toBe(expected)
 })
 
-it('has no median of nothing, and leaves the values as they were', () => {
+it('has no median of an empty list, and does not change the values', () => {
   expect(median([])).toBeNaN()
   const values = [3, 1, 2]
   median(values)
   expect(values).toEqual([3, 1, 2])
 })
 
-it('tells how far the rounds lie apart', () => {
+it('returns the median and the range of the rounds', () => {
   expect(spreadOf([4, 1, 2])).toEqual({ median: 2, least: 1, most: 4 })
 })
 
@@ -34,12 +34,12 @@ it.each([
   expect(figure(value)).toBe(expected)
 })
 
-it('puts the least and the most in brackets where they differ', () => {
+it('writes the range in brackets unless it is empty', () => {
   expect(withSpread(spreadOf([6, 7, 8]))).toBe('7.00 (6.00–8.00)')
   expect(withSpread(spreadOf([413]))).toBe('413')
 })
 
-it('lets all run in each round, and another one begin', async () => {
+it('runs all in each round, each round starting with another one', async () => {
   const runs: string[] = []
   const results = await alternate(['a', 'b', 'c'], 3, async (name) => runs.push(name))
   expect(runs.join('')).toBe('abcbcacab')

@@ -260,7 +260,7 @@ func eventOf(identifier string) flowtrail.CustomEventInput {
 	}
 }
 
-// An answer is the response of any call of the generated client.
+// An answer is the response to any call of the generated client.
 type answer interface {
 	Status() string
 	GetBody() []byte

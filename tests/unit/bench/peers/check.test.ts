@@ -16,26 +16,26 @@ beforeAll(async () => {
 })
 afterAll(() => app.close())
 
-interface Answer {
+interface Response {
   status: number
   headers: OutgoingHttpHeaders
   body: string
 }
 
-/** What a rival does otherwise, told by changing our answer. */
-type Fault = (path: string, answer: Answer) => Partial<Answer>
+/** How a peer deviates: the parts of our response that it changes. */
+type Fault = (path: string, response: Response) => Partial<Response>
 
-/** A rival that answers as we do, but for its fault. */
-async function startRival(fault: Fault): Promise<Server> {
-  const forward = async (method = '', path = '', headers: IncomingHttpHeaders = {}, body = ''): Promise<Answer> => {
+/** A peer that responds as we do, except for its fault. */
+async function startPeer(fault: Fault): Promise<Server> {
+  const forward = async (method = '', path = '', headers: IncomingHttpHeaders = {}, body = ''): Promise<Response> => {
     const sent = request(ours + path, { method, headers }).end(body)
     const [response] = await once(sent, 'response')
     const { 'content-length': _, 'transfer-encoding': __, ...kept } = response.headers
     return { status: response.statusCode, headers: kept, body: await text(response) }
   }
   const server = createServer(async (incoming, outgoing) => {
-    const answer = await forward(incoming.method, incoming.url, incoming.headers, await text(incoming))
-    const { status, headers, body } = { ...answer, ...fault(incoming.url ?? '', answer) }
+    const response = await forward(incoming.method, incoming.url, incoming.headers, await text(incoming))
+    const { status, headers, body } = { ...response, ...fault(incoming.url ?? '', response) }
     outgoing.writeHead(status, headers).end(body)
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')
@@ -43,13 +43,13 @@ async function startRival(fault: Fault): Promise<Server> {
 }
 
 async function differencesWith(fault: Fault): Promise<string[]> {
-  const rival = await startRival(fault)
-  const theirs = `http://127.0.0.1:${(rival.address() as AddressInfo).port}`
+  const peer = await startPeer(fault)
+  const theirs = `http://127.0.0.1:${(peer.address() as AddressInfo).port}`
   try {
     return (await checkPeer({ name: 'express', ours, theirs, key: app.key })).differences
   } finally {
-    rival.close()
-    rival.closeAllConnections()
+    peer.close()
+    peer.closeAllConnections()
   }
 }
 
@@ -71,7 +71,7 @@ const FAULTS: [what: string, where: string, fault: Fault][] = [
     },
   ],
   [
-    'a page that does not tell of the next',
+    'a page without a link to the next',
     '/events?limit=3',
     (path, { headers }) => {
       const { link, ...others } = headers
@@ -80,14 +80,14 @@ const FAULTS: [what: string, where: string, fault: Fault][] = [
   ],
   ['a resource sent again', 'unchanged', (_path, { status }) => (status === 304 ? { status: 200, body: '{}' } : {})],
   ['another error', 'no such entry', (_path, { body }) => ({ body: body.replace('entry_not_found', 'not_found') })],
-  ['a key that is not checked', 'a key of nobody', (_path, { status }) => (status === 401 ? { status: 200 } : {})],
+  ['a key that is not checked', 'an unknown key', (_path, { status }) => (status === 401 ? { status: 200 } : {})],
   [
     'another version in effect',
     'a new contact',
     (path, { body }) => (path.endsWith('/events') ? { body: body.replace(/"module_version_number":\d/, '$&9') } : {}),
   ],
   [
-    'an event that does not tell how far the entry had come',
+    'an event without the furthest page',
     'what both recorded there',
     (path, { status, body }) => {
       if (!path.endsWith('/events?limit=100') || status !== 200) return {}
@@ -96,7 +96,7 @@ const FAULTS: [what: string, where: string, fault: Fault][] = [
     },
   ],
   [
-    'a replay that does not say so',
+    'a replay without its header',
     'again',
     (_path, { headers }) => {
       const { 'idempotent-replayed': _, ...others } = headers

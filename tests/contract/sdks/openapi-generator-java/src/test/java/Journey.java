@@ -251,7 +251,7 @@ public final class Journey {
         .identifiers(List.of(identifiers));
   }
 
-  /** A header of an answer; its map does not care for the case of names. */
+  /** A header of a response; its map ignores the case of names. */
   private static String header(ApiResponse<?> answer, String name) {
     var values = answer.getHeaders().get(name);
     return values == null ? null : values.get(0);
