@@ -1,7 +1,6 @@
-import { Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { sql } from 'kysely'
-import { afterAll, afterEach, beforeAll, expect, inject, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
 import { connectShared } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
