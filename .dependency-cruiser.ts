@@ -79,7 +79,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     ],
   },
   'src/recording': {
-    imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
+    imports: ['src/queries', 'src/database', 'src/config.ts', 'type generated', 'src/domain'],
     packages: ['type pg', 'uuid'],
   },
   'src/demo': { imports: ['src/transfer', 'src/domain'], packages: [] },

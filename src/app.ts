@@ -1,6 +1,6 @@
 import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
 import type pg from 'pg'
-import type { Config } from './config.ts'
+import type { Config, RecorderOptions } from './config.ts'
 import type { Database } from './database/pool.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
@@ -30,7 +30,7 @@ export interface AppParts {
   db: Database
   /** For recording, in pipeline mode: a pool of its own, so that writers never starve readers of connections. */
   writePool: pg.Pool
-  recorder?: Partial<Config['recorder']>
+  recorder?: Partial<RecorderOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Called before any route is registered, to observe routes and responses. */

@@ -33,13 +33,33 @@ export interface Config {
     /** After this long PostgreSQL cancels a statement of a request. */
     statementTimeout_ms: number
   }
-  /** Limits of the recorder, which has the details (src/recording/recorder.ts). */
-  recorder: {
-    maxQueuedEvents: number
-    maxQueueWait_ms: number
-    lockTimeout_ms: number
-    maxBatchSize: number
-  }
+  recorder: RecorderOptions
+}
+
+/** Limits of the recorder (src/recording/recorder.ts). */
+export interface RecorderOptions {
+  /**
+   * How many events of all projects may wait or be recorded before more are refused. One project may have half of them, so
+   * that a locked one leaves room for the others.
+   */
+  maxQueuedEvents: number
+  /** How long an event may wait until a batch records it, in milliseconds. */
+  maxQueueWait_ms: number
+  /** How long a single-project batch waits for the project's lock before it makes room for other projects, in milliseconds. */
+  lockTimeout_ms: number
+  /** The most events of one transaction. */
+  maxBatchSize: number
+}
+
+export const RECORDER_DEFAULTS: RecorderOptions = {
+  // A fraction of a second's load when the database is well; when it stalls, memory stays bounded.
+  maxQueuedEvents: 2_000,
+  // About as long as HTTP clients wait; past it nobody is likely to read the response.
+  maxQueueWait_ms: 10_000,
+  // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.
+  lockTimeout_ms: 500,
+  // The commit and the round trips shared by so many cost next to nothing per event; more would only hold locks for longer.
+  maxBatchSize: 256,
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
@@ -115,11 +135,11 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
       STATEMENT_TIMEOUT_MS: integer(1_000, 600_000)({ default: 10_000 }),
       DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
-      QUEUE_SIZE: integer(1, 100_000)({ default: 2_000 }),
-      QUEUE_TIMEOUT_MS: integer(100, 120_000)({ default: 10_000 }),
+      QUEUE_SIZE: integer(1, 100_000)({ default: RECORDER_DEFAULTS.maxQueuedEvents }),
+      QUEUE_TIMEOUT_MS: integer(100, 120_000)({ default: RECORDER_DEFAULTS.maxQueueWait_ms }),
       // At most the shortest STATEMENT_TIMEOUT_MS, which would otherwise end the wait for a lock, and with an error.
-      LOCK_TIMEOUT_MS: integer(10, 1_000)({ default: 500 }),
-      BATCH_SIZE: integer(1, 1_000)({ default: 256 }),
+      LOCK_TIMEOUT_MS: integer(10, 1_000)({ default: RECORDER_DEFAULTS.lockTimeout_ms }),
+      BATCH_SIZE: integer(1, 1_000)({ default: RECORDER_DEFAULTS.maxBatchSize }),
     },
     {
       reporter: ({ errors }) => {

@@ -2,7 +2,8 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Command } from 'commander'
 import { type Config, readConfig } from '../config.ts'
-import { createPool, type Database } from '../database/pool.ts'
+import { withPool } from '../database/open.ts'
+import type { Database } from '../database/pool.ts'
 import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
@@ -15,13 +16,11 @@ import { importProgress } from './progress.ts'
 
 /** Imports the demo project. Records that exist stay as they are. */
 export async function loadDemo(url: string, options: DemoOptions): Promise<void> {
-  const pool = createPool(url, { max: 1 })
   const progress = importProgress()
   try {
-    await importRecords(pool, demoLines(options), { onProgress: progress.update })
+    await withPool(url, (pool) => importRecords(pool, demoLines(options), { onProgress: progress.update }))
   } finally {
     progress.stop()
-    await pool.end()
   }
 }
 

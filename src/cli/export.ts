@@ -1,6 +1,6 @@
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
-import { createPool } from '../database/pool.ts'
+import { withPool } from '../database/open.ts'
 import { exportProject } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
 import { onDatabase } from './interruptible.ts'
@@ -19,12 +19,10 @@ export const exportCommand = () =>
     )
 
 async function write(url: string, projectId: string): Promise<void> {
-  const pool = createPool(url, { max: 1 })
   const progress = exportProgress()
   try {
-    await exportProject(pool, projectId, process.stdout, { onProgress: progress.update })
+    await withPool(url, (pool) => exportProject(pool, projectId, process.stdout, { onProgress: progress.update }))
   } finally {
     progress.stop()
-    await pool.end()
   }
 }

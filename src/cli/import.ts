@@ -1,7 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
-import { createPool } from '../database/pool.ts'
+import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
@@ -41,14 +41,12 @@ async function openFile(file: string): Promise<FileHandle> {
 }
 
 async function load(url: string, handle: FileHandle | undefined): Promise<ImportSummary> {
-  const pool = createPool(url, { max: 1 })
   const progress = importProgress((await handle?.stat())?.size)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? process.stdin
-    return await importRecords(pool, input, { onProgress: progress.update })
+    return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update }))
   } finally {
     progress.stop()
-    await pool.end()
   }
 }
 

@@ -112,3 +112,13 @@ export const withDatabase = <T>(
       await db.destroy()
     }
   })
+
+/** Runs work on one connection to the database, for what needs pg itself, and closes it. */
+export async function withPool<T>(url: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
+  const pool = createPool(url, { max: 1 })
+  try {
+    return await work(pool)
+  } finally {
+    await pool.end()
+  }
+}

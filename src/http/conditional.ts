@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 
 const bodies = new WeakMap<object, Buffer>()
 
-/** Serializes a result, and one that several requests share (ADR 0006) only once. */
+/** Serializes a result, and one that several requests share only once (ADR 0016). */
 export function serializeOnce(result: object): Buffer {
   const body = bodies.get(result) ?? Buffer.from(JSON.stringify(result))
   bodies.set(result, body)

@@ -1,34 +1,10 @@
 import type pg from 'pg'
+import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
 import { isLockTimeout, isRetryable, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
 import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
-
-export interface RecorderOptions {
-  /**
-   * How many events of all projects may wait or be recorded before more are refused. One project may have half of them, so
-   * that a locked one leaves room for the others.
-   */
-  maxQueuedEvents?: number
-  /** How long an event may wait until a batch records it, in milliseconds. */
-  maxQueueWait_ms?: number
-  /** How long a single-project batch waits for the project's lock before it makes room for other projects, in milliseconds. */
-  lockTimeout_ms?: number
-  /** The most events of one transaction. */
-  maxBatchSize?: number
-}
-
-const DEFAULTS: Required<RecorderOptions> = {
-  // A fraction of a second's load when the database is well; when it stalls, memory stays bounded.
-  maxQueuedEvents: 2_000,
-  // About as long as HTTP clients wait; past it the client is unlikely to read the response.
-  maxQueueWait_ms: 10_000,
-  // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.
-  lockTimeout_ms: 500,
-  // The commit and the round trips shared by so many cost next to nothing per event; more would only hold locks for longer.
-  maxBatchSize: 256,
-}
 
 /** Attempts at a transaction that loses by a serialization failure or a deadlock, which are rare: the locks prevent them. */
 const MAX_ATTEMPTS = 5
@@ -66,7 +42,7 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
  */
 export class Recorder {
   readonly #pool: pg.Pool
-  readonly #options: Required<RecorderOptions>
+  readonly #options: RecorderOptions
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
   /** How many more batches of each kind may run at a time. */
@@ -80,9 +56,9 @@ export class Recorder {
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
    * waiting
    */
-  constructor(pool: pg.Pool, options: RecorderOptions = {}) {
+  constructor(pool: pg.Pool, options: Partial<RecorderOptions> = {}) {
     this.#pool = pool
-    this.#options = { ...DEFAULTS, ...options }
+    this.#options = { ...RECORDER_DEFAULTS, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     const half = Math.max(1, Math.floor(pool.options.max / 2))
     this.#freeSlots = { 'multi-project': half, 'single-project': half }

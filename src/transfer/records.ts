@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/event.ts'
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
-import { hasCodePoints, hasControlCharacter, idIssue, isStorable, quoted } from '../domain/text.ts'
+import { hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 import type { RecordIssue } from './issues.ts'
 
@@ -162,7 +162,7 @@ function parseJson(value: string, pointer: string): unknown {
   try {
     return JSON.parse(value)
   } catch {
-    throw new InvalidField(pointer, `must be JSON text; as a JSON string this value is ${quoted(value)}`)
+    throw new InvalidField(pointer, 'must be JSON text')
   }
 }
 

@@ -1,8 +1,9 @@
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import type { RecorderOptions } from '../../src/config.ts'
 import { createPool, type PoolOptions } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
-import { Recorder, type RecorderOptions } from '../../src/recording/recorder.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
 import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
@@ -307,7 +308,7 @@ describe('the furthest page', () => {
 describe('under load', () => {
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
-  function createRecorder(options: RecorderOptions, connections: PoolOptions = {}): Recorder {
+  function createRecorder(options: Partial<RecorderOptions>, connections: PoolOptions = {}): Recorder {
     const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, ...connections })
     onTestFinished(() => pool.end())
     return new Recorder(pool, options)
