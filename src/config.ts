@@ -137,8 +137,8 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
       QUEUE_SIZE: integer(1, 100_000)({ default: RECORDER_DEFAULTS.maxQueuedEvents }),
       QUEUE_TIMEOUT_MS: integer(100, 120_000)({ default: RECORDER_DEFAULTS.maxQueueWait_ms }),
-      // At most the shortest STATEMENT_TIMEOUT_MS, which would otherwise end the wait for a lock, and with an error.
-      LOCK_TIMEOUT_MS: integer(10, 1_000)({ default: RECORDER_DEFAULTS.lockTimeout_ms }),
+      // Less than the shortest STATEMENT_TIMEOUT_MS, which would otherwise end the wait for a lock, and with an error.
+      LOCK_TIMEOUT_MS: integer(10, 900)({ default: RECORDER_DEFAULTS.lockTimeout_ms }),
       BATCH_SIZE: integer(1, 1_000)({ default: RECORDER_DEFAULTS.maxBatchSize }),
     },
     {

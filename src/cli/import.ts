@@ -22,7 +22,7 @@ export const importCommand = () =>
         await onDatabase(config, async (_, url) => {
           const summary = await load(url, handle)
           if (summary.duplicate_lines > 0) {
-            process.stderr.write(`Duplicate lines ignored: ${summary.duplicate_lines}\n`)
+            process.stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
           await printRows(rowsOf(summary), COLUMNS, json)
         })

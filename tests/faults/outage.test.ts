@@ -44,6 +44,7 @@ describe('while the database is unreachable', () => {
     proxy.cut()
     expectUnavailable(await api.call({ path }))
     expectUnavailable(await api.call({ path }))
+    await proxy.disconnected()
     proxy.restore()
     expect((await api.call({ path })).statusCode).toBe(200)
   })

@@ -1,7 +1,9 @@
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import net from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { setImmediate } from 'node:timers/promises'
 import pg from 'pg'
 
 /** A proxy to the database server that can be cut, to simulate a failure of PostgreSQL or of the network. */
@@ -13,6 +15,8 @@ export interface DatabaseProxy {
   /** Drops all traffic but keeps every connection open, like a network that loses every packet. */
   freeze: () => void
   restore: () => void
+  /** Resolves when both ends of the connections destroyed so far have noticed. */
+  disconnected: () => Promise<void>
   close: () => Promise<void>
 }
 
@@ -40,8 +44,18 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
       to.destroy()
     })
   }
+  let closing: Promise<unknown>[] = []
   const destroyAll = () => {
-    for (const socket of open) socket.destroy()
+    for (const socket of open) {
+      closing.push(once(socket, 'close'))
+      socket.destroy()
+    }
+  }
+  const disconnected = async () => {
+    await Promise.all(closing)
+    closing = []
+    // The other end is told in the same turn of the event loop or the next.
+    await setImmediate()
   }
   const restore = () => {
     // A frozen connection has lost data and cannot be resumed.
@@ -76,6 +90,7 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
     cut,
     freeze,
     restore,
+    disconnected,
     close: async () => {
       cut()
       await rm(directory, { recursive: true })
