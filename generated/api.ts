@@ -772,7 +772,7 @@ export interface components {
         Direction: components["schemas"]["SortDirection"];
         /**
          * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
-         *     direction and filters that it was returned for (`limit` may change), and does not expire.
+         *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
          */
         Cursor: components["schemas"]["PageCursor"];
         /**
@@ -971,7 +971,7 @@ export interface operations {
                 direction?: components["parameters"]["Direction"];
                 /**
                  * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
-                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
@@ -1127,7 +1127,7 @@ export interface operations {
                 direction?: components["parameters"]["Direction"];
                 /**
                  * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
-                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
@@ -1192,7 +1192,7 @@ export interface operations {
                 updated_before?: components["parameters"]["UpdatedBefore"];
                 /**
                  * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
-                 *     direction and filters that it was returned for (`limit` may change), and does not expire.
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
                  */
                 cursor?: components["parameters"]["Cursor"];
             };
