@@ -84,7 +84,8 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
   },
   {
     name: 'pipelining',
-    load: GET_ENTRY,
+    // For statements that no batch loader combines.
+    load: { task: 'listModuleVersions', connections: 32 },
     patches: {
       'src/database/open.ts': [
         ['const pool = createPool(url, { ...options, pipeline: true })', 'const pool = createPool(url, options)'],
