@@ -640,7 +640,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['http/paging'],
     operation: 'listEntryPageViews',
     detectedBy: ['tests'],
-    evidence: /does not hold its end/,
+    evidence: /excludes its end/,
   },
   'foreign-rows': {
     does: 'lists the modules of all projects',
