@@ -405,7 +405,7 @@ export interface components {
             module_id: components["schemas"]["ResourceId"];
             /**
              * Format: date-time
-             * @description When the event happened. Any time in the past is accepted; at most 24 hours ahead of the server's clock.
+             * @description When the event happened. It may be long ago, but at most 24 hours ahead of the server's clock.
              */
             timestamp: IsoTimestamp;
             /** @description Name of the event, without control characters. */
