@@ -21,7 +21,7 @@ interface Schema {
   maxItems?: number
 }
 
-const ajv = new Ajv({ allErrors: true, verbose: true, useDefaults: true, keywords: ['example'] })
+/** Checks a date-time and puts the ISO timestamp in its place. */
 const normalizeDateTime: SchemaValidateFunction = (format: string, text: string, _schema, context) => {
   if (format !== 'date-time') return true
   const parsed = parseTimestamp(text)
@@ -30,6 +30,7 @@ const normalizeDateTime: SchemaValidateFunction = (format: string, text: string,
   return parsed.ok
 }
 
+const ajv = new Ajv({ allErrors: true, verbose: true, useDefaults: true, keywords: ['example'] })
 // Ajv's own `format` could only check: this one also puts the ISO timestamp in the place of each date-time, so that no
 // timestamp is parsed twice. Other formats of strings need no check.
 ajv.removeKeyword('format')

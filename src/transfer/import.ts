@@ -1,4 +1,5 @@
-import pg from 'pg'
+import type pg from 'pg'
+import { isRetryable } from '../database/failures.ts'
 import { beginLongTransaction, withClient } from './client.ts'
 import { ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
@@ -46,9 +47,6 @@ export interface ImportSummary {
 /** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
 const ANALYZE_THRESHOLD_lines = 10_000
 
-/** SQLSTATEs of conflicts with concurrent transactions: serialization failure and deadlock. */
-const CONFLICTS = ['40001', '40P01']
-
 /**
  * Imports newline-delimited JSON in one transaction (docs/semantics.md#import): all of it or nothing.
  * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
@@ -77,7 +75,7 @@ export async function importRecords(
 }
 
 function explainConflict(error: unknown): unknown {
-  if (!(error instanceof pg.DatabaseError) || !CONFLICTS.includes(error.code ?? '')) return error
+  if (!isRetryable(error)) return error
   return new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {
     cause: error,
   })

@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
-import { connectShared } from '../../src/database/open.ts'
-import { createPool } from '../../src/database/pool.ts'
+import { connectShared, openWritePool } from '../../src/database/open.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/domain/api-key.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/api-keys.ts'
@@ -153,7 +152,7 @@ test('revoking and expiring take effect within a second', async () => {
 test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
-  const writePool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+  const writePool = openWritePool(api.databaseUrl, { max: 2 })
   const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, logger: false })
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode

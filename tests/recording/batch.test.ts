@@ -1,7 +1,8 @@
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { createPool, destroySocket } from '../../src/database/pool.ts'
+import { openWritePool } from '../../src/database/open.ts'
+import { destroySocket } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
@@ -31,7 +32,7 @@ beforeAll(async () => {
     { ...module('quiz', 'g'), project_id: 'third' },
     { ...version('quiz', 1, '2026-01-01T00:00:00Z'), project_id: 'third' },
   ])
-  pool = createPool(api.databaseUrl, { max: 2, pipeline: true })
+  pool = openWritePool(api.databaseUrl, { max: 2 })
   recorder = new Recorder(pool)
 })
 afterAll(async () => {
@@ -252,7 +253,7 @@ describe('a project that is locked by another process', () => {
   })
 
   test('does not delay another one whose lock was released', async () => {
-    const largerPool = createPool(api.databaseUrl, { max: 4, pipeline: true })
+    const largerPool = openWritePool(api.databaseUrl, { max: 4 })
     const recorder = new Recorder(largerPool, { lockTimeout_ms: 50 })
     const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
     const delayed = ['demo', 'other'].map((id) => recorder.record(id, parsedEvent()))

@@ -1,7 +1,8 @@
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { RecorderOptions } from '../../src/config.ts'
-import { createPool, type PoolOptions } from '../../src/database/pool.ts'
+import { openWritePool } from '../../src/database/open.ts'
+import type { PoolOptions } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
@@ -309,7 +310,7 @@ describe('under load', () => {
   const codeOf = (error: unknown) => toApiError(error).errorCode
 
   function createRecorder(options: Partial<RecorderOptions>, connections: PoolOptions = {}): Recorder {
-    const pool = createPool(api.databaseUrl, { max: 2, pipeline: true, ...connections })
+    const pool = openWritePool(api.databaseUrl, { max: 2, ...connections })
     onTestFinished(() => pool.end())
     return new Recorder(pool, options)
   }

@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
-import { connect, connectShared } from '../../src/database/open.ts'
+import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { importRecords } from '../../src/transfer/import.ts'
@@ -73,7 +73,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const address = options.reach?.(database.url) ?? database.url
   const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
   const readDb = connectShared(address, { max: 2, ...timeouts })
-  const writePool = createPool(address, { max: 4, pipeline: true, ...timeouts })
+  const writePool = openWritePool(address, { max: 4, ...timeouts })
   const violations: string[] = []
   const app = await buildApp({
     config: { ...PLAIN_CONFIG, ...options.config },

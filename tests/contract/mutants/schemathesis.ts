@@ -6,8 +6,8 @@ import { migrate } from '../../../db/migrate.ts'
 import { type AppParts, buildApp } from '../../../src/app.ts'
 import { loadDemo } from '../../../src/cli/demo.ts'
 import { createKey } from '../../../src/cli/keys.ts'
-import { connect, connectShared } from '../../../src/database/open.ts'
-import { createPool, type Database } from '../../../src/database/pool.ts'
+import { connect, connectShared, openWritePool } from '../../../src/database/open.ts'
+import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
 import { UNMODIFIED } from './detectors.ts'
@@ -26,7 +26,7 @@ export async function checkWithSchemathesis(mutants: string[], server: string): 
   await onServer(server, `CREATE DATABASE ${name}`)
   const url = databaseUrl(server, name)
   const db = connect(url, { max: 1 })
-  const parts = { db: connectShared(url, { max: 2 }), writePool: createPool(url, { max: 4, pipeline: true }) }
+  const parts = { db: connectShared(url, { max: 2 }), writePool: openWritePool(url, { max: 4 }) }
   const findings = new Map<string, string[]>()
   try {
     await migrate(db)
