@@ -1,0 +1,67 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import { startVitest } from 'vitest/node'
+import { functionAt, reportingFunctions } from './functions.ts'
+import type { Mutant } from './mutants.ts'
+import { vitestOptions } from './sandbox.ts'
+
+/** Which test files run which functions of the sources. */
+export interface Coverage {
+  /** The functions of each test file, as `file offset`. */
+  functions: Map<string, Set<string>>
+  /** How long each test file took, in milliseconds. */
+  durations_ms: Map<string, number>
+}
+
+/**
+ * Runs all tests in a sandbox and sees which functions each test file runs.
+ *
+ * @param files the sources, relative to the sandbox
+ * @throws Error if a test fails
+ */
+export async function measureCoverage(sandbox: string, files: readonly string[]): Promise<Coverage> {
+  const originals = new Map(files.map((file) => [file, readFileSync(path.join(sandbox, file), 'utf8')]))
+  for (const [file, text] of originals) writeFileSync(path.join(sandbox, file), reportingFunctions(file, text))
+  const directory = path.join(sandbox, 'coverage')
+  mkdirSync(directory)
+  process.env.COVERAGE_DIRECTORY = directory
+
+  const vitest = await startVitest(
+    [],
+    {
+      config: false,
+      watch: false,
+      root: sandbox,
+      reporters: [{ onTestModuleEnd: () => void process.stderr.write('.') }],
+    },
+    {
+      test: {
+        ...vitestOptions(['tests/mutation/setup-coverage.ts']),
+        globalSetup: ['tests/support/global-setup.ts'],
+        testTimeout: 60_000,
+      },
+    },
+  )
+  const modules = vitest.state.getTestModules()
+  const failed = modules.filter((module) => !module.ok())
+  await vitest.close()
+  process.exitCode = 0
+  if (failed.length > 0) throw new Error(`tests fail without any mutant: ${failed.map((one) => one.relativeModuleId)}`)
+  for (const [file, text] of originals) writeFileSync(path.join(sandbox, file), text)
+
+  const functions = readdirSync(directory).map(
+    (name) =>
+      [decodeURIComponent(name), new Set(readFileSync(path.join(directory, name), 'utf8').split('\n'))] as const,
+  )
+  return {
+    functions: new Map(functions),
+    durations_ms: new Map(modules.map((module) => [module.relativeModuleId, module.diagnostic().duration])),
+  }
+}
+
+/** The test files that run the function that a mutant changes, the fastest first. */
+export function testsOf({ functions, durations_ms }: Coverage, { file, start }: Mutant, text: string): string[] {
+  const changed = `${file} ${functionAt(text, start)}`
+  const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
+  return covering.sort((a, b) => (durations_ms.get(a) ?? 0) - (durations_ms.get(b) ?? 0))
+}

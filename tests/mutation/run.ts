@@ -1,0 +1,150 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import path from 'node:path'
+import { useServer } from '../support/global-setup.ts'
+import { createCompileCheck } from './compile-check.ts'
+import { type Coverage, measureCoverage, testsOf } from './coverage.ts'
+import { type Mutant, mutantsOf, mutated } from './mutants.ts'
+import { digestOf, issuesOf, readResults, readSource, scores, sourceFiles, writeResults } from './results.ts'
+import { createSandbox, ROOT } from './sandbox.ts'
+import type { Task, Verdict } from './worker.ts'
+
+/**
+ * `make mutants-code`: makes one small mistake after another in the sources and runs the tests that run the changed
+ * function, until one fails. Tries the files that have changed since the results in results.json, or those of
+ * `ONLY=path,path` (a folder or file; `ONLY=src` for all); at most for `MINUTES=n`. Writes the results, and fails when a
+ * mutant survives without a reason, or when the tests detect less than 95 % in a folder.
+ */
+const { ONLY, MINUTES, VERBOSE } = process.env
+const TIME_LIMIT_ms = 60_000
+
+/** What is known of a file's mutants so far. */
+interface Tally {
+  mutants: number
+  survivors: string[]
+  /** How many mutants each test file has detected: the next are tried on the best first. */
+  kills: Map<string, number>
+  /** How many mutants are being tried, or not known yet. */
+  pending: number
+}
+const tallies = new Map<string, Tally>()
+
+const results = readResults()
+const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
+for (const file of Object.keys(results)) if (!sources.has(file)) delete results[file]
+const selected = [...sources].filter(([file, text]) =>
+  ONLY ? ONLY.split(',').some((place) => file.startsWith(place)) : digestOf(text) !== results[file]?.sha256,
+)
+if (selected.length > 0) await tryMutants()
+printScores()
+const issues = issuesOf(results)
+for (const issue of issues) console.log(issue)
+process.exitCode = issues.length > 0 ? 1 : 0
+
+async function tryMutants(): Promise<void> {
+  const home = mkdtempSync(path.join(tmpdir(), 'flowtrail-mutation-'))
+  const server = await useServer()
+  process.env.TEST_DATABASE_URL = server.url
+  try {
+    const sandboxes = Array.from({ length: availableParallelism() }, (_, i) => path.join(home, String(i)))
+    for (const sandbox of sandboxes) createSandbox(sandbox)
+    const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
+    const remaining = queue()
+    await Promise.all(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
+  } finally {
+    await server.release()
+    rmSync(home, { recursive: true })
+  }
+}
+
+/** The mutants that compile. The compiler decides only when one is asked for, while the tests of others run. */
+function* queue(): Generator<Mutant> {
+  const compiles = createCompileCheck(ROOT)
+  const end_ms = MINUTES ? performance.now() + Number(MINUTES) * 60_000 : Number.POSITIVE_INFINITY
+  for (const [file, text] of selected) {
+    const tally: Tally = { mutants: 0, survivors: [], kills: new Map(), pending: 1 }
+    tallies.set(file, tally)
+    for (const mutant of mutantsOf(file, text)) {
+      if (performance.now() > end_ms) return console.log(`The time is up at ${file}:${mutant.line}.`)
+      if (!compiles(path.join(ROOT, file), mutated(text, mutant))) continue
+      tally.mutants += 1
+      tally.pending += 1
+      yield mutant
+    }
+    finish(file)
+  }
+}
+
+async function work(sandbox: string, mutants: Iterable<Mutant>, coverage: Coverage): Promise<void> {
+  let worker = await startWorker(sandbox)
+  for (const mutant of mutants) {
+    const { file, name, line } = mutant
+    const text = sources.get(file) as string
+    const { kills, survivors } = tallies.get(file) as Tally
+    const tests = testsOf(coverage, mutant, text).sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0))
+    const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
+    if (verdict === 'stuck') {
+      worker.kill('SIGKILL')
+      writeFileSync(path.join(sandbox, file), text)
+      worker = await startWorker(sandbox)
+    } else if (verdict.killer === undefined) {
+      survivors.push(name)
+      console.log(`${file}:${line} survives ${tests.length} test files: ${name}`)
+    } else {
+      kills.set(verdict.killer, (kills.get(verdict.killer) ?? 0) + 1)
+    }
+    if (VERBOSE) console.log(`${file}:${line} ${name}: ${verdict === 'stuck' ? verdict : verdict.failure}`)
+    finish(file)
+  }
+  worker.disconnect()
+  await once(worker, 'exit')
+}
+
+/** Saves the result of a file once all its mutants are tried. */
+function finish(file: string): void {
+  const tally = tallies.get(file) as Tally
+  tally.pending -= 1
+  if (tally.pending > 0) return
+  const reasons = results[file]?.survivors ?? {}
+  const survivors = Object.fromEntries(tally.survivors.sort().map((name) => [name, reasons[name] ?? '']))
+  results[file] = { sha256: digestOf(sources.get(file) as string), mutants: tally.mutants, survivors }
+  writeResults(results)
+  console.log(`${file}: ${tally.mutants - tally.survivors.length} of ${tally.mutants}`)
+}
+
+async function startWorker(sandbox: string): Promise<ChildProcess> {
+  const worker = fork(path.join(import.meta.dirname, 'worker.ts'), {
+    cwd: sandbox,
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  })
+  await once(worker, 'message')
+  return worker
+}
+
+/** What a worker finds out, or `stuck` when it takes too long or ends: a mutant may loop for ever, or take all memory. */
+async function judge(worker: ChildProcess, task: Task): Promise<Verdict | 'stuck'> {
+  const settled = new AbortController()
+  const signal = AbortSignal.any([settled.signal, AbortSignal.timeout(TIME_LIMIT_ms + task.tests.length * 10_000)])
+  worker.send(task)
+  try {
+    return await Promise.race([
+      once(worker, 'message', { signal }).then(([verdict]) => verdict as Verdict),
+      once(worker, 'exit', { signal }).then(() => 'stuck' as const),
+    ])
+  } catch {
+    return 'stuck'
+  } finally {
+    settled.abort()
+  }
+}
+
+function printScores(): void {
+  for (const { folder, mutants, detected } of scores(results)) {
+    const percent = mutants === 0 ? '' : `${((100 * detected) / mutants).toFixed(1)} %`
+    console.log(
+      `src/${folder.padEnd(10)} ${String(detected).padStart(4)} of ${String(mutants).padStart(4)}  ${percent}`,
+    )
+  }
+}

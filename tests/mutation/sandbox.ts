@@ -1,0 +1,47 @@
+import { execFileSync } from 'node:child_process'
+import { cpSync, mkdirSync, symlinkSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import path from 'node:path'
+
+export const ROOT = path.join(import.meta.dirname, '../..')
+
+/** The source folders whose code is mutated. */
+export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database', 'http'] as const
+
+/** Tests about documents, tools and the command line, which check none of these folders or only repeat what others check. */
+const EXCLUDED = [
+  'tests/{browser,cli,unit/bench}/**',
+  'tests/unit/{imports,references}.test.ts',
+  'tests/contract/{diff,release,checks-bite}.test.ts',
+  'tests/contract/{proxy,sdks}/**',
+  'tests/database/{catalog,embedded,migrate}.test.ts',
+]
+
+/** Options of Vitest for the runs in a sandbox. */
+export const vitestOptions = (setupFiles: string[] = []) => ({
+  include: ['tests/**/*.test.ts'],
+  exclude: ['**/node_modules/**', ...EXCLUDED],
+  setupFiles,
+  maxWorkers: availableParallelism(),
+  // A mutant may make a test wait for ever.
+  testTimeout: 20_000,
+  hookTimeout: 30_000,
+  teardownTimeout: 2_000,
+  expect: { poll: { timeout: 10_000 } },
+  // A failing assertion may print a whole response, about which light-my-request warns.
+  execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
+})
+
+/** Copies the checkout, whose files may then be changed. Processes that tests start run the copy's code, too. */
+export function createSandbox(directory: string): void {
+  const files = execFileSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  })
+  for (const file of files.split('\0').filter((name) => name !== '')) {
+    const target = path.join(directory, file)
+    mkdirSync(path.dirname(target), { recursive: true })
+    cpSync(path.join(ROOT, file), target, { force: true })
+  }
+  symlinkSync(path.join(ROOT, 'node_modules'), path.join(directory, 'node_modules'))
+}
