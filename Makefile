@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test check ci browser contract mutants sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
+.PHONY: help run test check ci browser contract mutants mutants-code sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ contract: node_modules/.installed ## Fuzz the service against its document with 
 
 mutants: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Run the service with one deliberate defect at a time and show which checks detect it (ONLY=name)
 	@$(RUN) mutants
+
+mutants-code: node_modules/.installed ## Make one small mistake at a time in the changed sources, and see a test fail (ONLY=src/domain,… VERBOSE=1 MINUTES=n)
+	@$(RUN) mutants:code
 
 sdks: node_modules/.installed ## Test clients from third-party generators against the service (ONLY=name, VERBOSE=1)
 	@$(RUN) sdks
