@@ -21,7 +21,8 @@ const EXCLUDED = [
 export const vitestOptions = (setupFiles: string[] = []) => ({
   include: ['tests/**/*.test.ts'],
   exclude: ['**/node_modules/**', ...EXCLUDED],
-  setupFiles,
+  setupFiles: [...setupFiles, 'tests/support/restore-globals.ts'],
+  unstubEnvs: true,
   maxWorkers: availableParallelism(),
   // A mutant may make a test wait for ever.
   testTimeout: 20_000,

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { createVitest, type TestModule } from 'vitest/node'
+import { createVitest, type TestModule, type TestSpecification } from 'vitest/node'
 import { vitestOptions } from './sandbox.ts'
 
 /** A change of a source file, and the test files to run against it. */
@@ -8,7 +8,7 @@ export interface Task {
   file: string
   text: string
   /** Run one after another until one fails. */
-  tests: string[]
+  tests: readonly string[]
 }
 
 /** The test file that failed, and its failure; undefined when all passed. */
@@ -17,12 +17,23 @@ export interface Verdict {
   failure?: string
 }
 
+/** How many test files run one by one. */
+const ALONE = 3
+
 // A process of its own for each sandbox, its current directory, since a mutant may make it hang.
 const sandbox = process.cwd()
 const vitest = await createVitest(
   'test',
   { config: false, watch: false, root: sandbox, reporters: [{}] },
-  { test: { ...vitestOptions(), globalSetup: ['tests/support/global-setup.ts'], maxWorkers: 1, bail: 1 } },
+  {
+    test: {
+      ...vitestOptions(),
+      globalSetup: ['tests/support/global-setup.ts'],
+      isolate: false,
+      maxWorkers: 1,
+      bail: 1,
+    },
+  },
 )
 const specifications = new Map(
   (await vitest.globTestSpecifications()).map((one) => [path.relative(sandbox, one.moduleId), one]),
@@ -41,22 +52,28 @@ process.on('message', async (task: Task) => {
 process.on('disconnect', () => void vitest.close().finally(() => process.exit()))
 process.send?.('ready')
 
+/** The first test files run alone; the others, which rarely detect what these do not, in one run that shares modules. */
 async function runUntilFailure(tests: readonly string[]): Promise<Verdict> {
-  for (const test of tests) {
-    const specification = specifications.get(test)
-    if (!specification) throw new Error(`${test} is no test file`)
+  const groups = [...tests.slice(0, ALONE).map((test) => [test]), tests.slice(ALONE)]
+  for (const group of groups.filter(({ length }) => length > 0)) {
     // It counts the failures of earlier runs, too.
     vitest.state.filesMap.clear()
-    const { testModules, unhandledErrors } = await vitest.runTestSpecifications([specification])
+    const { testModules, unhandledErrors } = await vitest.runTestSpecifications(group.map(specificationOf))
+    const failed = testModules.find((module) => module.state() === 'failed')
+    if (failed) return { killer: failed.relativeModuleId, failure: failureOf(failed) }
     const [unhandled] = unhandledErrors as Error[]
-    const failure = testModules.map(failureOf).find((found) => found !== undefined) ?? unhandled?.message
-    if (failure !== undefined) return { killer: test, failure }
+    if (unhandled) return { killer: group[0], failure: unhandled.message }
   }
   return {}
 }
 
-function failureOf(module: TestModule): string | undefined {
-  if (module.ok()) return undefined
+function specificationOf(test: string): TestSpecification {
+  const specification = specifications.get(test)
+  if (!specification) throw new Error(`${test} is no test file`)
+  return specification
+}
+
+function failureOf(module: TestModule): string {
   const [test] = module.children.allTests('failed')
   if (test) return `${test.fullName}: ${test.result().errors?.[0]?.message.split('\n')[0]}`
   const [error] = [module, ...module.children.allSuites()].flatMap((suite) => suite.errors())
