@@ -16,7 +16,7 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     expect: { poll: { timeout: 30_000 } },
-    reporters: ['default', 'tests/support/slowest-files.ts'],
+    reporters: ['default', './tests/support/slowest-files.ts'],
     projects: [
       {
         extends: true,

@@ -11,7 +11,7 @@ interface Ended {
 
 /** Starts a process that serves all calls until it is stopped. */
 export function startRedocly(): { redocly: Redocly; stop: () => Promise<void> } {
-  const child = fork(path.join(import.meta.dirname, 'redocly-process.ts'), {
+  const child = fork(new URL('./redocly-process.ts', import.meta.url), {
     cwd: path.join(import.meta.dirname, '../..'),
     env: { ...process.env, REDOCLY_TELEMETRY: 'off' },
     execArgv: [],
