@@ -9,6 +9,7 @@ import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, resourceId } from './arguments.ts'
+import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { createKey } from './keys.ts'
 import { print } from './output.ts'
@@ -56,15 +57,15 @@ async function isValid(db: Database, projectId: string, text: string): Promise<b
   return stored !== undefined && isAccepted(key, stored, new Date())
 }
 
-export const demoCommand = () =>
+export const demoCommand = ({ env, stdout }: Context) =>
   new Command('demo')
     .description('load a realistic, reproducible project and print an API key for it')
     .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
     .option('--project <id>', 'project id', resourceId, DEMO.projectId)
     .action(({ entries, project }: { entries: number; project: string }) => {
-      const config = readConfig()
+      const config = readConfig(env)
       return onDatabase(config, async (db, url) => {
         await loadDemo(url, { projectId: project, entries })
-        await print(`${await demoKey(config, db, project)}\n`)
+        await print(stdout, `${await demoKey(config, db, project)}\n`)
       })
     })

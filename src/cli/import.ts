@@ -1,8 +1,10 @@
 import { type FileHandle, open } from 'node:fs/promises'
+import type { Readable } from 'node:stream'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
+import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
 import { importProgress } from './progress.ts'
@@ -10,21 +12,21 @@ import { importProgress } from './progress.ts'
 const STDIN = '-'
 const COLUMNS = ['type', 'read', 'added', 'updated', 'unchanged']
 
-export const importCommand = () =>
+export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
   new Command('import')
     .description('import newline-delimited JSON in one transaction; idempotent')
     .argument('<file>', 'path of the file, or - for standard input')
     .option('--json', 'print JSON')
     .action(async (file: string, { json }: { json?: boolean }) => {
-      const config = readConfig()
+      const config = readConfig(env)
       const handle = file === STDIN ? undefined : await openFile(file)
       try {
         await onDatabase(config, async (_, url) => {
-          const summary = await load(url, handle)
+          const summary = await load(url, handle, stdin)
           if (summary.duplicate_lines > 0) {
-            process.stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
+            stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
-          await printRows(rowsOf(summary), COLUMNS, json)
+          await printRows(stdout, rowsOf(summary), COLUMNS, json)
         })
       } finally {
         await handle?.close()
@@ -40,10 +42,10 @@ async function openFile(file: string): Promise<FileHandle> {
   throw new CommandError(`${file} is a directory; expected a file, or - for standard input`)
 }
 
-async function load(url: string, handle: FileHandle | undefined): Promise<ImportSummary> {
+async function load(url: string, handle: FileHandle | undefined, stdin: Readable): Promise<ImportSummary> {
   const progress = importProgress((await handle?.stat())?.size)
   try {
-    const input = handle?.createReadStream({ autoClose: false }) ?? process.stdin
+    const input = handle?.createReadStream({ autoClose: false }) ?? stdin
     return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update }))
   } finally {
     progress.stop()

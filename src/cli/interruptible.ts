@@ -5,12 +5,15 @@ import type { Database } from '../database/pool.ts'
 /** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
 
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const
+type InterruptSignal = (typeof SIGNALS)[number]
+
 /** The operator has interrupted a command. */
 export class Interrupted extends Error {
   /** The exit status by which shells report an end by this signal. */
   readonly status: number
 
-  constructor(signal: 'SIGINT' | 'SIGTERM') {
+  constructor(signal: InterruptSignal) {
     super('interrupted')
     this.status = 128 + constants.signals[signal]
   }
@@ -38,16 +41,19 @@ async function interruptible<T>(
   const interruption = new AbortController()
   const interrupted = Promise.withResolvers<never>()
   interrupted.promise.catch(() => {})
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.on(signal, () => {
-      const reason = new Interrupted(signal)
-      interruption.abort(reason)
-      interrupted.reject(reason)
-      setTimeout(() => process.exit(reason.status), RELEASE_DEADLINE_ms).unref()
-    })
+  const interrupt = (signal: InterruptSignal) => {
+    const reason = new Interrupted(signal)
+    interruption.abort(reason)
+    interrupted.reject(reason)
+    setTimeout(() => process.exit(reason.status), RELEASE_DEADLINE_ms).unref()
   }
-  return run(async (work) => {
-    interruption.signal.throwIfAborted()
-    return Promise.race([interrupted.promise, work()])
-  })
+  for (const signal of SIGNALS) process.on(signal, interrupt)
+  try {
+    return await run(async (work) => {
+      interruption.signal.throwIfAborted()
+      return Promise.race([interrupted.promise, work()])
+    })
+  } finally {
+    if (!interruption.signal.aborted) for (const signal of SIGNALS) process.off(signal, interrupt)
+  }
 }

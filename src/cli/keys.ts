@@ -5,6 +5,7 @@ import { formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domai
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
 import { keyId, resourceId } from './arguments.ts'
+import type { Context } from './context.ts'
 import { durationBetween } from './duration.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, print, printRows } from './output.ts'
@@ -47,7 +48,7 @@ async function usableKey(db: Database, id: string) {
   return key
 }
 
-export function keysCommand(): Command {
+export function keysCommand({ env, stdout }: Context): Command {
   const keys = new Command('keys').description('create, list, revoke and rotate API keys')
   keys
     .command('create')
@@ -61,7 +62,7 @@ export function keysCommand(): Command {
       durationBetween('1s', '36500d'),
     )
     .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
-      onDatabase(readConfig(), async (db) => {
+      onDatabase(readConfig(env), async (db) => {
         await requireProject(db, options.project)
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const key = await createKey(db, options.project, {
@@ -69,7 +70,7 @@ export function keysCommand(): Command {
           scopes: options.scope ?? SCOPES,
           expires_at,
         })
-        await print(`${key}\n`)
+        await print(stdout, `${key}\n`)
       }),
     )
   keys
@@ -78,9 +79,9 @@ export function keysCommand(): Command {
     .option('--project <id>', 'only keys of this project', resourceId)
     .option('--json', 'print JSON')
     .action(({ project, json }: { project?: string; json?: boolean }) =>
-      onDatabase(readConfig(), async (db) => {
+      onDatabase(readConfig(env), async (db) => {
         if (project !== undefined) await requireProject(db, project)
-        await printRows(await selectKeys(db, project), COLUMNS, json)
+        await printRows(stdout, await selectKeys(db, project), COLUMNS, json)
       }),
     )
   keys
@@ -88,7 +89,7 @@ export function keysCommand(): Command {
     .description('revoke a key; it is refused within a second')
     .argument('<key-id>', 'key id, the 12 characters after ft_', keyId)
     .action((id: string) =>
-      onDatabase(readConfig(), async (db) => {
+      onDatabase(readConfig(env), async (db) => {
         const key = await usableKey(db, id)
         await updateKeyRevoked(db, key.project_id, id, fromNow(0))
       }),
@@ -103,7 +104,7 @@ export function keysCommand(): Command {
         .default(86_400_000, '24h'),
     )
     .action((id: string, options: { overlap: number }) =>
-      onDatabase(readConfig(), async (db) => {
+      onDatabase(readConfig(env), async (db) => {
         const rotated = await db.transaction().execute(async (trx) => {
           const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
           if (expires_at !== null && expires_at <= fromNow(0)) {
@@ -114,7 +115,7 @@ export function keysCommand(): Command {
           if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)
           return key
         })
-        await print(`${rotated}\n`)
+        await print(stdout, `${rotated}\n`)
       }),
     )
   return keys

@@ -2,16 +2,17 @@ import { Command } from 'commander'
 import { migrate, migrationStatus } from '../../db/migrate.ts'
 import { readConfig } from '../config.ts'
 import { connect } from '../database/open.ts'
+import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
 import { printRows } from './output.ts'
 
-export const migrateCommand = () =>
+export const migrateCommand = ({ env, stdout }: Context) =>
   new Command('migrate')
     .description('apply pending migrations; idempotent, and safe to run concurrently')
     .option('--status', 'only list the migrations and when each was applied')
     .option('--json', 'print JSON')
     .action(({ status, json }: { status?: boolean; json?: boolean }) =>
-      onServer(readConfig(), async ({ url }) => {
+      onServer(readConfig(env), async ({ url }) => {
         const db = connect(url)
         try {
           const applied = status ? [] : await migrate(db)
@@ -20,7 +21,7 @@ export const migrateCommand = () =>
             applied_at: executedAt?.toISOString() ?? null,
             ...(!status && { new: applied.includes(name) }),
           }))
-          await printRows(rows, ['migration', 'applied_at', ...(status ? [] : ['new'])], json)
+          await printRows(stdout, rows, ['migration', 'applied_at', ...(status ? [] : ['new'])], json)
         } finally {
           await db.destroy()
         }

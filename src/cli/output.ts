@@ -1,18 +1,25 @@
+import type { Writable } from 'node:stream'
+
 /** A failure with a one-line message; the command exits with status 1. */
 export class CommandError extends Error {}
 
 export type Row = Record<string, string | number | boolean | null | readonly string[]>
 
-/** Writes to stdout. @throws the error of the write, such as EPIPE when the reader has closed it */
-export function print(text: string): Promise<void> {
+/** @throws the error of the write, such as EPIPE when the reader has closed it */
+export function print(stdout: Writable, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => (error ? reject(error) : resolve()))
+    stdout.write(text, (error) => (error ? reject(error) : resolve()))
   })
 }
 
-/** Prints rows to stdout as a table or, with `json`, as a JSON array. */
-export async function printRows(rows: readonly Row[], columns: readonly string[], json = false): Promise<void> {
-  await print(json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows, columns))
+/** Prints rows as a table or, with `json`, as a JSON array. */
+export async function printRows(
+  stdout: Writable,
+  rows: readonly Row[],
+  columns: readonly string[],
+  json = false,
+): Promise<void> {
+  await print(stdout, json ? `${JSON.stringify(rows, null, 2)}\n` : table(rows, columns))
 }
 
 /** Formats rows under their column names, numbers right-aligned. */

@@ -1,5 +1,6 @@
 import { Command } from 'commander'
 import packageJson from '../../package.json' with { type: 'json' }
+import type { Context } from './context.ts'
 import { demoCommand } from './demo.ts'
 import { exportCommand } from './export.ts'
 import { importCommand } from './import.ts'
@@ -13,22 +14,34 @@ Settings are environment variables, described in README.md. Without DATABASE_URL
 the embedded PostgreSQL in DATA_DIR is used, and started if it is not running.`
 
 /** Defines the whole command line. Parsing prints usage errors and then throws CommanderError. */
-export function createProgram(): Command {
+export function createProgram(context: Context): Command {
   const program = new Command('flowtrail')
     .description('HTTP service to read flows, entries and events, and to record custom events')
     .version(packageJson.version)
     .addHelpText('after', EPILOGUE)
-  const data = [importCommand(), exportCommand()]
-  for (const command of [serveCommand(), migrateCommand(), demoCommand(), projectsCommand(), keysCommand(), ...data]) {
-    program.addCommand(command)
-  }
-  printErrorsOnOneLine(program)
+  const commands = [
+    serveCommand,
+    migrateCommand,
+    demoCommand,
+    projectsCommand,
+    keysCommand,
+    importCommand,
+    exportCommand,
+  ]
+  for (const command of commands) program.addCommand(command(context))
+  configureOutput(program, context)
   return program
 }
 
 /** Prints usage errors of a command and its subcommands on one line that refers to its help. */
-function printErrorsOnOneLine(command: Command, path = command.name()): void {
+function configureOutput(
+  command: Command,
+  { stdout, stderr }: Pick<Context, 'stdout' | 'stderr'>,
+  path = command.name(),
+): void {
   command.exitOverride().configureOutput({
+    writeOut: (text) => stdout.write(text),
+    writeErr: (text) => stderr.write(text),
     outputError: (text, write) => {
       const message = text
         .replace(/^error: /, '')
@@ -38,5 +51,6 @@ function printErrorsOnOneLine(command: Command, path = command.name()): void {
       write(`flowtrail: ${message}. See ${path} --help\n`)
     },
   })
-  for (const subcommand of command.commands) printErrorsOnOneLine(subcommand, `${path} ${subcommand.name()}`)
+  for (const subcommand of command.commands)
+    configureOutput(subcommand, { stdout, stderr }, `${path} ${subcommand.name()}`)
 }

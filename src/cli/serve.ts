@@ -3,14 +3,15 @@ import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { DEMO } from '../demo/project.ts'
 import { projectExists } from '../queries/projects.ts'
+import type { Context } from './context.ts'
 import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
-export const serveCommand = () =>
+export const serveCommand = ({ env, stdout }: Context) =>
   new Command('serve')
     .description('run the server until SIGINT or SIGTERM')
     .option('--demo', 'load the demo project if it does not exist; print an API key and a call to try')
     .action(async ({ demo }: { demo?: boolean }) => {
-      const config = readConfig()
+      const config = readConfig(env)
       // Loaded only here: the server's modules would double the start-up time of the other commands.
       const { serve } = await import('../server.ts')
       let key = ''
@@ -21,7 +22,7 @@ export const serveCommand = () =>
           if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {})
           key = await demoKey(config, db, DEMO.projectId)
         },
-        onListening: (address) => process.stdout.write(demo ? demoWelcome(address, key) : welcome(address)),
+        onListening: (address) => stdout.write(demo ? demoWelcome(address, key) : welcome(address)),
       })
     })
 

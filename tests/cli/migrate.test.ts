@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import path from 'node:path'
 import { expect, test } from 'vitest'
 import { createTestDatabase } from '../support/database.ts'
-import { flowtrailWith, printed, ROOT } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, printed, ROOT } from './run.ts'
 
 const MIGRATIONS = readdirSync(path.join(ROOT, 'db/migrations')).map((file) => file.replace(/\.ts$/, ''))
 
@@ -14,7 +14,8 @@ interface Row {
 
 test('migrate migrates an empty database once, and no other command runs before', async () => {
   const database = await createTestDatabase('template0')
-  const flowtrail = flowtrailWith({ DATABASE_URL: database.url })
+  const settings = { DATABASE_URL: database.url }
+  const flowtrail = flowtrailWith(settings)
   const rows = async (...args: string[]) => JSON.parse(await printed(flowtrail('migrate', '--json', ...args))) as Row[]
 
   for (let look = 0; look < 2; look += 1) {
@@ -22,7 +23,8 @@ test('migrate migrates an empty database once, and no other command runs before'
   }
   expect(await printed(flowtrail('migrate', '--status'))).toMatch(/^migration +applied_at\n0001-schema +-/)
   for (const command of ['serve', 'projects list', 'demo', 'import -']) {
-    expect(await flowtrail(...command.split(' ')), command).toEqual({
+    const run = command === 'serve' ? flowtrailProcessWith(settings) : flowtrail
+    expect(await run(...command.split(' ')), command).toEqual({
       status: 1,
       stdout: '',
       stderr: `flowtrail: Pending migrations: ${MIGRATIONS.join(', ')}. Run: npm run -s flowtrail -- migrate\n`,

@@ -117,7 +117,7 @@ describe('your own data', () => {
   })
 
   test('the table lists all commands with their options', () => {
-    const program = createProgram()
+    const program = createProgram(process)
     const leaves = program.commands.flatMap((command) => (command.commands.length > 0 ? command.commands : [command]))
     const path = (command: Command): string =>
       command.parent === program || !command.parent ? command.name() : `${path(command.parent)} ${command.name()}`

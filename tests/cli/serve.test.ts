@@ -5,7 +5,17 @@ import { text } from 'node:stream/consumers'
 import { expect, test } from 'vitest'
 import { createTestDatabase } from '../support/database.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
-import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory, untilPrinted } from './run.ts'
+import {
+  type Flowtrail,
+  flowtrailProcessWith,
+  flowtrailWith,
+  postgresRuns,
+  printed,
+  shell,
+  startShell,
+  temporaryDirectory,
+  untilPrinted,
+} from './run.ts'
 
 test('serve --demo prints URLs, a key and a call that works when pasted, and stops on Ctrl-C pressed twice', async () => {
   await using directory = await temporaryDirectory()
@@ -42,11 +52,10 @@ test('serve --demo prints URLs, a key and a call that works when pasted, and sto
 test('serve on the embedded database runs alongside every other command, and stops PostgreSQL on SIGTERM', async () => {
   await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
-  const flowtrail = flowtrailWith(settings)
   const demoLines = `${directory.path}/demo.ndjson`
 
   /** Runs every command; those that write do so for another project in each round. */
-  const runAll = async (round: string) => {
+  const runAll = async (round: string, flowtrail: Flowtrail) => {
     expect(await printed(flowtrail('migrate', '--status'))).toContain('0001-schema')
     expect(await printed(flowtrail('migrate'))).toMatch(/0001-schema .* false/)
     const demoKey = await printed(flowtrail('demo', '--entries', '3'))
@@ -64,13 +73,13 @@ test('serve on the embedded database runs alongside every other command, and sto
     return demoKey
   }
 
-  await printed(flowtrail('projects', 'list'))
-  const keyWithout = await runAll('without')
+  await printed(flowtrailProcessWith(settings)('projects', 'list'))
+  const keyWithout = await runAll('without', flowtrailWith(settings))
   expect(await postgresRuns(directory.path)).toBe(false)
 
   const service = await startService(settings)
   try {
-    const keyBeside = await runAll('beside')
+    const keyBeside = await runAll('beside', flowtrailProcessWith(settings))
     expect(keyBeside).toBe(keyWithout)
     expect(await postgresRuns(directory.path)).toBe(true)
     const response = await fetch(`${service.address}/projects/demo/modules`, { headers: { 'X-Api-Key': keyBeside } })
@@ -105,7 +114,7 @@ test('serve reports in one line that its port is in use', async () => {
   const other = createServer()
   await once(other.listen(0, '127.0.0.1'), 'listening')
   const { port } = other.address() as AddressInfo
-  expect(await flowtrailWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
+  expect(await flowtrailProcessWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
     status: 1,
     stdout: '',
     stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set PORT to another, e.g. PORT=${port + 1}\n`,

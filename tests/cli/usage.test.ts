@@ -4,7 +4,7 @@ import type { CommanderError } from 'commander'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createProgram } from '../../src/cli/program.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { flowtrailWith, ROOT, shell, temporaryDirectory } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, ROOT, shell, temporaryDirectory } from './run.ts'
 
 let database: TestDatabase
 beforeAll(async () => {
@@ -14,7 +14,9 @@ afterAll(() => database.drop())
 
 const NOWHERE = 'postgres://flowtrail@127.0.0.1:1/flowtrail'
 // No test here may start an embedded PostgreSQL.
-const flowtrail = flowtrailWith({ DATABASE_URL: NOWHERE })
+const settings = { DATABASE_URL: NOWHERE }
+const flowtrail = flowtrailWith(settings)
+const flowtrailProcess = flowtrailProcessWith(settings)
 
 const COMMANDS = [
   'serve',
@@ -35,7 +37,7 @@ const COMMANDS = [
 /** Parses a command line that runs no command, and captures its output. */
 async function parse(args: string[]) {
   const output = { stdout: '', stderr: '' }
-  const program = createProgram()
+  const program = createProgram(process)
   for (const command of [program, ...program.commands, ...program.commands.flatMap(({ commands }) => commands)]) {
     command.configureOutput({
       writeOut: (text) => {
@@ -57,7 +59,7 @@ async function parse(args: string[]) {
 
 describe('help', () => {
   test('lists every command and explains the settings', async () => {
-    const { status, stdout, stderr } = await flowtrail('--help')
+    const { status, stdout, stderr } = await flowtrailProcess('--help')
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     expect(stdout).toMatch(/^Usage: flowtrail /)
     for (const command of COMMANDS) expect(stdout).toMatch(new RegExp(`^ {2}${command.split(' ')[0]} `, 'm'))
@@ -135,8 +137,13 @@ describe('a usage error is one line that refers to the help', () => {
 })
 
 describe('a failure is one line, with status 1', () => {
-  test.each(['serve', 'migrate', 'projects list', 'import -'])('%s, without a database', async (line) => {
-    expect(await flowtrail(...line.split(' '))).toEqual({
+  test.each([
+    ['serve', flowtrailProcess],
+    ['migrate', flowtrail],
+    ['projects list', flowtrail],
+    ['import -', flowtrail],
+  ])('%s, without a database', async (line, run) => {
+    expect(await run(...line.split(' '))).toEqual({
       status: 1,
       stdout: '',
       stderr: 'flowtrail: Cannot connect to the database: connect ECONNREFUSED 127.0.0.1:1\n',
@@ -154,8 +161,8 @@ describe('a failure is one line, with status 1', () => {
       RATE_LIMIT_PER_MINUTE: '0',
       TRUST_PROXY: 'maybe',
     }
-    for (const command of ['serve', 'keys list']) {
-      const { status, stdout, stderr } = await flowtrailWith(wrong)(...command.split(' '))
+    for (const outcome of [flowtrailProcessWith(wrong)('serve'), flowtrailWith(wrong)('keys', 'list')]) {
+      const { status, stdout, stderr } = await outcome
       expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
       expect(stderr).toMatch(/^flowtrail: Invalid configuration: [^\n]+\n$/)
       for (const name of Object.keys(wrong)) expect(stderr).toContain(`${name}: `)

@@ -1,14 +1,18 @@
-import { execFile } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { promisify } from 'node:util'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest'
 import { parseDocument } from 'yaml'
+import { diff as runDiff } from '../../openapi/diff/command.ts'
 import { versionsAfter } from '../../openapi/diff/version.ts'
+import { startRedocly } from './redocly.ts'
 
 const ROOT = path.join(import.meta.dirname, '../..')
 const RELEASED = '1.0.0'
+
+const { redocly, stop } = startRedocly()
+afterAll(stop)
 
 /** A copy of the files that the comparison reads, in which the present document is the released one. */
 let copy: string
@@ -34,12 +38,15 @@ async function edit(values: Record<string, unknown>): Promise<void> {
 
 /** Runs the command. Returns what it prints, and whether it succeeded. */
 async function diff(...args: string[]): Promise<{ ok: boolean; text: string }> {
-  const run = promisify(execFile)(process.execPath, [path.join(copy, 'openapi/diff.ts'), ...args])
-  return run.then(
-    ({ stdout }) => ({ ok: true, text: stdout }),
-    ({ stderr }) => ({ ok: false, text: stderr }),
+  return runDiff(copy, args, redocly).then(
+    (text) => ({ ok: true, text }),
+    (error: Error) => ({ ok: false, text: error.message }),
   )
 }
+
+/** Runs the command in a process. */
+const run = (...args: string[]) =>
+  spawnSync(process.execPath, [path.join(copy, 'openapi/diff.ts'), ...args], { encoding: 'utf8' })
 
 const passes = (text: string) => ({ ok: true, text: expect.stringContaining(text) })
 const fails = (text: string) => ({ ok: false, text: expect.stringContaining(text) })
@@ -52,6 +59,14 @@ test('without differences the version stays', async () => {
   expect(await diff()).toEqual(passes('The document is 1.0.0 as released.'))
   await edit({ 'info/version': '1.0.1' })
   expect(await diff()).toEqual(fails('Set it to 1.0.0 (nothing differs)'))
+})
+
+test('the command prints its summary, or what to fix to stderr with status 1', async () => {
+  expect(run()).toMatchObject({ status: 0, stdout: 'The document is 1.0.0 as released.\n', stderr: '' })
+  await edit({ ...ADDITION, 'info/version': '1.1.0' })
+  const failure = 'CHANGELOG.md does not list the changes of the document. Run: make changelog\n'
+  expect(run()).toMatchObject({ status: 1, stdout: '', stderr: failure })
+  expect(run('--release')).toMatchObject({ status: 0, stderr: '' })
 })
 
 test('an addition requires a minor step and is listed in the changelog', async () => {

@@ -67,7 +67,8 @@ describe('a session', () => {
     standard_conforming_strings: 'off',
     client_encoding: "'LATIN1'",
     search_path: 'pg_catalog',
-    statement_timeout: '1',
+    // So long that it cannot end the statement that replaces it.
+    statement_timeout: "'1h'",
     intervalstyle: "'sql_standard'",
     bytea_output: "'escape'",
     extra_float_digits: '-15',

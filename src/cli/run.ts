@@ -1,0 +1,37 @@
+import { CommanderError } from 'commander'
+import type { Context } from './context.ts'
+import { Interrupted } from './interruptible.ts'
+import { createProgram } from './program.ts'
+
+const FAILURE = 1
+const USAGE_ERROR = 2
+
+/** Runs a command line; failures are a line on stderr. @returns the exit status */
+export async function run(args: readonly string[], context: Context): Promise<number> {
+  const fail = (status: number, message: string) => {
+    context.stderr.write(`flowtrail: ${message}\n`)
+    return status
+  }
+  try {
+    await createProgram(context).parseAsync(args, { from: 'user' })
+    return 0
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_ERROR
+    if (error instanceof Interrupted) return fail(error.status, error.message)
+    return isBrokenPipe(error) ? 0 : fail(FAILURE, describe(error))
+  }
+}
+
+/** Whether the reader of our output has closed it, as `head` does. */
+function isBrokenPipe(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'EPIPE'
+}
+
+/** A one-line message. */
+function describe(error: unknown): string {
+  const errors = error instanceof AggregateError ? error.errors : [error]
+  const messages = errors.map((one) => (one instanceof Error ? one.message || one.name : String(one)))
+  const message = [...new Set(messages)].join('; ').replace(/\s*\n\s*/g, ' ')
+  const isUnreachable = errors.some((one) => ['connect', 'getaddrinfo'].includes(one?.syscall))
+  return isUnreachable ? `Cannot connect to the database: ${message}` : message
+}
