@@ -118,7 +118,7 @@ describe('foreignContent', () => {
     ['demo/x', { text: '@of demo/x@', millions: 8, millennium: 3 }],
   ])
   const find = (project: string, body: unknown, headers: Record<string, string> = {}, sent: unknown[] = []) =>
-    foreignContent(project, watermarks, headers, JSON.stringify(body), new Set(sent)).join('\n')
+    foreignContent(project, watermarks, headers, JSON.stringify(body), sent).join('\n')
 
   test.each([
     [
@@ -128,9 +128,10 @@ describe('foreignContent', () => {
     ],
     ['a watermark of its own', 'demo/x', { project_id: 'demo/x', title: 'Quiz@of demo/x@', page_index: 8_000_001 }],
     ['a number that the request has', 'demo', { projectId: 'demo', versionNumber: 8_000_001 }],
+    ['a watermark that the request has', 'demo', { projectId: 'demo', message: 'no module quiz@of DEMO@' }],
     ['a text that is no JSON', 'demo', 'Quiz'],
   ])('finds nothing in %s', (_, project, body) => {
-    expect(find(project, body, {}, [8_000_001])).toBe('')
+    expect(find(project, body, {}, [8_000_001, 'quiz@of DEMO@'])).toBe('')
   })
 
   const cursor = Buffer.from('AAAA["2026-01-01T00:00:00.000Z","e@of DEMO@"]').toString('base64url')

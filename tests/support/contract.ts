@@ -195,8 +195,8 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
     report(request, reply, responseViolations(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
     const { projectId, ...ids } = (request.params ?? {}) as Record<string, unknown>
     if (typeof projectId !== 'string') return
-    const echoed = new Set([...Object.values(ids), ...Object.values(request.body ?? {})])
-    report(request, reply, foreignContent(projectId, watermarks, reply.getHeaders(), sent, echoed))
+    const given = [...Object.values(ids), ...Object.values(request.body ?? {})]
+    report(request, reply, foreignContent(projectId, watermarks, reply.getHeaders(), sent, given))
   })
 }
 

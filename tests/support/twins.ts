@@ -211,23 +211,23 @@ function copyAll(role: Role, originals: string[]): string[] {
 /**
  * What a response to a request of a project holds of other projects.
  *
- * @param sent values of the request, which a response may repeat
+ * @param sent what the request holds, which its response may repeat
  */
 export function foreignContent(
   projectId: string,
   watermarks: Watermarks,
   headers: Record<string, unknown>,
   body: string,
-  sent: ReadonlySet<unknown>,
+  sent: unknown[],
 ): string[] {
   const own = watermarks.get(projectId)
   const others = [...watermarks.values()].filter(({ millions }) => millions !== own?.millions)
+  const allowed = [own?.text, ...marksIn(JSON.stringify(sent))]
   const isForeign = (value: unknown): boolean => {
-    if (sent.has(value)) return false
+    if (sent.includes(value)) return false
     if (typeof value === 'number') return others.some(({ millions }) => Math.floor(value / 1_000_000) === millions)
     if (typeof value !== 'string') return false
-    const marks = value.match(/@of [^@]*@/g) ?? []
-    if (marks.some((mark) => mark !== own?.text)) return true
+    if (marksIn(value).some((mark) => !allowed.includes(mark))) return true
     return INSTANT.test(value) && others.some(({ millennium }) => Number(value[0]) === millennium)
   }
 
@@ -244,6 +244,7 @@ export function foreignContent(
   return found
 }
 
+const marksIn = (text: string): string[] => text.match(/@of [^@]*@/g) ?? []
 const INSTANT = /^\d{4}-\d\d-\d\dT/
 
 /** The body's value if it is JSON; whether it should be is another check's business. */
