@@ -46,7 +46,7 @@ export const copiesOf = (projectId: string): Record<Role, string> => ({
  * What a column holds: `own` is the id of the row, `parent` the id of the row that it is part of, `reference` that of
  * another; `text`, `json` (JSON text), `number` and `instant` are content; `kept` is what a copy cannot have differently.
  */
-type Kind = 'project' | 'own' | 'own number' | 'parent' | 'reference' | Content
+type Kind = 'project' | 'own' | 'own number' | 'own hash' | 'parent' | 'reference' | Content
 type Content = 'text' | 'json' | 'json string' | 'number' | 'instant' | 'hash' | 'kept'
 
 /** Every column of every table, parents first. */
@@ -65,7 +65,7 @@ const COLUMNS: { [Table in keyof DB]: { [Column in keyof DB[Table]]: Kind } } = 
   contacts: { project_id: 'project', contact_id: 'own', created_at: 'instant' },
   contact_identifiers: {
     project_id: 'project',
-    digest: 'kept',
+    digest: 'own hash',
     contact_id: 'reference',
     key: 'kept',
     value: 'json string',
@@ -135,9 +135,25 @@ const marked = (c: string) => `${c} || m.mark`
 const increased = (c: string) => `${c} + m.millions`
 
 /** The row with the original's id. What it refers to is not what the original refers to. */
-const TWIN: Rules = { ...CONTENT, own: same, 'own number': same, parent: same, reference: marked }
+const TWIN: Rules = {
+  ...CONTENT,
+  own: same,
+  'own number': same,
+  'own hash': same,
+  parent: same,
+  reference: marked,
+}
 /** Beside it, a row that precedes the original wherever the greater id or number decides: all else is equal. */
-const RIVAL: Rules = { ...CONTENT, own: marked, 'own number': increased, parent: same, reference: same, instant: same }
+const RIVAL: Rules = {
+  ...CONTENT,
+  own: marked,
+  'own number': increased,
+  'own hash': CONTENT.hash,
+  'json string': (c) => `to_json(${c} || m.mark || 'rival')::text`,
+  parent: same,
+  reference: same,
+  instant: same,
+}
 /** A row of which the parent is a rival. */
 const CHILD_OF_RIVAL: Rules = { ...TWIN, parent: marked }
 
@@ -150,7 +166,15 @@ const LOOKALIKES: ((c: string) => string)[] = [
   (c) => `normalize(${c}, NFD)`,
 ]
 const COLLIDERS = LOOKALIKES.map(
-  (lookalike): Rules => ({ ...CONTENT, own: lookalike, 'own number': same, parent: lookalike, reference: lookalike }),
+  (lookalike): Rules => ({
+    ...CONTENT,
+    own: lookalike,
+    'own number': same,
+    'own hash': (c) => `sha256(${c} || convert_to(${lookalike("'a'")}, 'UTF8'))`,
+    'json string': (c) => `to_json(${c} || m.mark || ${lookalike("'a'")})::text`,
+    parent: lookalike,
+    reference: lookalike,
+  }),
 )
 
 function variants(table: keyof DB, role: Role): Rules[] {
