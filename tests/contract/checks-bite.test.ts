@@ -12,6 +12,7 @@ import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { responseViolations, watchResponses } from '../support/contract.ts'
 import { exampleCall } from '../support/example-call.ts'
+import { foreignContent, type Watermarks } from '../support/twins.ts'
 
 const version = { module_id: 'quiz', version_number: 2, saved_at: '2026-01-12T10:00:00.000Z', json_string: '{}' }
 const readHeaders = {
@@ -111,6 +112,51 @@ describe('responseViolations', () => {
   })
 })
 
+describe('foreignContent', () => {
+  const watermarks: Watermarks = new Map([
+    ['DEMO', { text: '@of DEMO@', millions: 7, millennium: 1 }],
+    ['demo/x', { text: '@of demo/x@', millions: 8, millennium: 3 }],
+  ])
+  const find = (project: string, body: unknown, headers: Record<string, string> = {}, sent: unknown[] = []) =>
+    foreignContent(project, watermarks, headers, JSON.stringify(body), sent).join('\n')
+
+  test.each([
+    [
+      'content of its own',
+      'demo',
+      [{ project_id: 'demo', title: 'Quiz', page_index: 7, at: '2026-01-01T00:00:00.000Z' }],
+    ],
+    ['a watermark of its own', 'demo/x', { project_id: 'demo/x', title: 'Quiz@of demo/x@', page_index: 8_000_001 }],
+    ['a number that the request has', 'demo', { projectId: 'demo', versionNumber: 8_000_001 }],
+    ['a watermark that the request has', 'demo', { projectId: 'demo', message: 'no module quiz@of DEMO@' }],
+    ['a text that is no JSON', 'demo', 'Quiz'],
+  ])('finds nothing in %s', (_, project, body) => {
+    expect(find(project, body, {}, [8_000_001, 'quiz@of DEMO@'])).toBe('')
+  })
+
+  const cursor = Buffer.from('AAAA["2026-01-01T00:00:00.000Z","e@of DEMO@"]').toString('base64url')
+  test.each([
+    ['a project_id', 'demo', [{ project_id: 'DEMO' }], {}, 'project_id is "DEMO"'],
+    ['the projectId of an error', 'demo', { projectId: 'demo/x' }, {}, 'projectId is "demo/x"'],
+    ['a text', 'demo', { title: 'Quiz@of DEMO@' }, {}, 'title is of another project'],
+    [
+      'a text deep in a list',
+      'demo',
+      [{ page_views: [{ page_id: 'p@of DEMO@' }] }],
+      {},
+      'page_id is of another project',
+    ],
+    ['a text in a twin', 'DEMO', { title: 'Quiz@of demo/x@' }, {}, 'title is of another project'],
+    ['JSON in a text', 'demo', { json_string: '{"content":"@of DEMO@"}' }, {}, 'json_string is of another project'],
+    ['a number', 'demo', [{ version_number: 8_000_001 }], {}, 'version_number is of another project'],
+    ['an instant', 'demo', [{ saved_at: '3026-01-01T00:00:00.000Z' }], {}, 'saved_at is of another project'],
+    ['a cursor', 'demo', [], { 'next-cursor': cursor }, 'header next-cursor is of another project'],
+    ['a link', 'demo', [], { link: '</projects/demo/modules/m%40of%20DEMO%40>' }, 'header link is of another project'],
+  ])('finds %s of another project', (_, project, body, headers, violation) => {
+    expect(find(project, body, headers)).toContain(violation)
+  })
+})
+
 describe('watchResponses', () => {
   let api: TestApp
   beforeAll(async () => {
@@ -123,7 +169,7 @@ describe('watchResponses', () => {
     const app = fastify()
     const violations: string[] = []
     app.setErrorHandler(errorHandler)
-    watchResponses(app, violations)
+    watchResponses(app, violations, new Map([['DEMO', { text: '@of DEMO@', millions: 7, millennium: 1 }]]))
     app.addHook('onSend', async (_, reply) => void reply.headers({ 'x-request-id': 'r1', ...headers }))
     await registerRoutes(app, {
       document: (await readDocument('')).json,
@@ -155,6 +201,12 @@ describe('watchResponses', () => {
       'an error that is not documented for the operation',
       () => Promise.reject(new ApiError('identifier_conflict', '')),
       'status 409 is not documented',
+    ],
+    ['a text of another project', page({ ...summary, module_id: 'quiz@of DEMO@' }), 'module_id is of another project'],
+    [
+      'an error of another project',
+      () => Promise.reject(entryNotFound('e1@of DEMO@')),
+      'entryId is of another project',
     ],
     [
       'an error with an undocumented field',

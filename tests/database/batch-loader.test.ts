@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
@@ -72,6 +73,27 @@ test('callers with equal keys share one object', async () => {
   expect(third).toBe(first)
   expect(second).not.toBe(first)
   expect(sent()).toEqual([[['a', 'b']]])
+})
+
+test('keys whose parts are equal once they are joined are loaded each by itself', async () => {
+  const echo = batchLoader((db, lefts: Parameter<string[]>, rights: Parameter<string[]>) =>
+    db
+      .selectFrom(inputTable({ left: text(lefts), right: text(rights) }))
+      .select(['input.ordinal', 'input.left', 'input.right']),
+  )
+  const separators = ['', '/', ':', ',', '|', '-', '"', '","', '\\', '\u0001', ' ']
+  const part = fc.string({ unit: fc.constantFrom('a', 'b', ...separators), maxLength: 4 })
+  const ambiguous = separators.flatMap((one): [string, string][] => [
+    ['a', `b${one}a`],
+    [`a${one}b`, 'a'],
+  ])
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.tuple(part, part), { maxLength: 20 }), async (keys) => {
+      const found = await Promise.all(keys.map(([left, right]) => echo(db, left, right)))
+      expect(found).toEqual(keys.map(([left, right]) => ({ left, right })))
+    }),
+    { numRuns: 50, examples: [[ambiguous]] },
+  )
 })
 
 test('a later turn loads an equal key again, even while the first load is under way', async () => {

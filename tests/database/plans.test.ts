@@ -35,7 +35,7 @@ let api: TestApp
 let client: pg.Client
 
 beforeAll(async () => {
-  api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 3_000 }) })
+  api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 3_000 }), twins: false })
   client = new pg.Client(api.databaseUrl)
   await client.connect()
   await client.query(CROWD)

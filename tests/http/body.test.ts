@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, eventWith, expectIssues, rowCounts } from './requests.ts'
 
@@ -265,6 +265,26 @@ test('recordCustomEvent lists every issue that only shows after the schema', asy
   )
   await expectNothingWritten()
 })
+
+test.each([
+  ['2026-03-02T09:30:00.123Z', 200],
+  ['2026-03-02T10:30:00.123999+01:00', 200],
+  ['2026-03-02T09:30:00.124Z', 400],
+  ['2026-03-02T10:30:00.124+01:00', 400],
+  ['2026-03-03T09:30:00.123Z', 400],
+])(
+  'an event at %s, when it is 2026-03-01T09:30:00.123Z, gets %i: 24 hours ahead is allowed',
+  async (timestamp, status) => {
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.parse('2026-03-01T09:30:00.123Z') })
+    const response = await post({ ...EVENT, timestamp }).finally(() => vi.useRealTimers())
+    expect(response.statusCode).toBe(status)
+    if (status === 200) return
+    expectIssues(response, [
+      "/body/timestamp must be at most 24 hours ahead of the server's clock, which is at 2026-03-01T09:30:00.123Z",
+    ])
+    await expectNothingWritten()
+  },
+)
 
 test.each([
   ['application/json', 200],

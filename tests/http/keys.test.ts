@@ -226,3 +226,28 @@ test('the use of a key is recorded to the minute, and that of a refused key is n
   await api.call({ path: MODULES, key: key.text })
   await expect.poll(lastUse).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:00\.000Z$/)
 })
+
+test('the use of a key is recorded again in each minute of use', async () => {
+  const { text, key_id } = await newKey()
+  const lastUse = async () => {
+    const row = api.db.selectFrom('api_keys').select('last_used_at').where('key_id', '=', key_id)
+    return (await row.executeTakeFirstOrThrow()).last_used_at
+  }
+  const start = Date.parse('2036-03-01T09:30:00.000Z')
+  vi.useFakeTimers({ toFake: ['Date'] })
+  try {
+    for (const [elapsed_ms, minute] of [
+      [59_999, '09:30'],
+      [60_000, '09:31'],
+      [119_999, '09:31'],
+      [120_000, '09:32'],
+      [3_600_000, '10:30'],
+    ] as const) {
+      vi.setSystemTime(start + elapsed_ms)
+      expect((await api.call({ path: MODULES, key: text })).statusCode).toBe(200)
+      await expect.poll(lastUse).toBe(`2036-03-01T${minute}:00.000Z`)
+    }
+  } finally {
+    vi.useRealTimers()
+  }
+})

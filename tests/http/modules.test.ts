@@ -31,3 +31,22 @@ test('getModule returns the definition last published, not the one last saved', 
   const response = await api.call({ path: '/projects/demo/modules/skin-quiz' })
   expect(response.json().json_string_prod).toContain('Find your skin routine')
 })
+
+test('getModule returns the definition last published, not the one with the greatest number', async () => {
+  const saved = { project_id: 'demo', module_id: 'clinic-booking', saved_at: toIsoTimestamp(new Date(0)) }
+  const published = (version_number: number, at: string) => ({
+    ...saved,
+    version_number,
+    published_at: toIsoTimestamp(new Date(at)),
+    json_string: `{"version":${version_number}}`,
+  })
+  const productionAfter = async (...versions: ReturnType<typeof published>[]) => {
+    await api.db.insertInto('module_versions').values(versions).execute()
+    return (await api.call({ path: '/projects/demo/modules/clinic-booking' })).json().json_string_prod
+  }
+  const [early, late] = ['2025-11-20T10:00:00Z', '2026-02-01T00:00:00Z']
+  expect(await productionAfter(published(4, early))).toContain('Book a skin consultation')
+  expect(await productionAfter(published(2, late), published(5, early))).toBe('{"version":2}')
+  // Of those published at once, the greatest number.
+  expect(await productionAfter(published(3, late))).toBe('{"version":3}')
+})

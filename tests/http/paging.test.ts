@@ -243,6 +243,21 @@ describe('listEntryPageViews with a window', () => {
       expect((await get(`${path}?cursor=${cursor}${query}`)).statusCode).toBe(400)
     }
   })
+
+  test('binds a cursor to each bound', async () => {
+    const [start, end, other] = [at(1), at(6), at(5)]
+    const windows = ['', `&updated_after=${start}`, `&updated_before=${end}`, `&updated_before=${other}`].concat(
+      `&updated_after=${start}&updated_before=${end}`,
+      `&updated_after=${start}&updated_before=${other}`,
+    )
+    for (const window of windows) {
+      const cursor = (await get(`${path}?limit=1${window}`)).headers['next-cursor']
+      for (const used of windows) {
+        const { statusCode } = await get(`${path}?cursor=${cursor}${used}`)
+        expect([window, used, statusCode]).toEqual([window, used, used === window ? 200 : 400])
+      }
+    }
+  })
 })
 
 test('listEntryPageViews sorts the views of an entry oldest first, in both directions', async () => {

@@ -38,6 +38,11 @@ test.each<[string, string[]]>([
   ['limit=5&li%6Dit=6', [`/query/limit ${REPEATED}`]],
   ['cursor=a&cursor=b&cursor=c', [`/query/cursor ${REPEATED}`]],
   ['limit=%00', [`/query/limit ${LIMIT}`]],
+  // Everything after the first = is the value.
+  ['limit=1=2', [`/query/limit ${LIMIT}`]],
+  ['limit=1=', [`/query/limit ${LIMIT}`]],
+  ['limit==1', [`/query/limit ${LIMIT}`]],
+  ['direction=ASC=DESC', ['/query/direction must be ASC or DESC']],
   ['cursor=a%00', [`/query/cursor ${CURSOR}`]],
   ['direction=ASC%00', ['/query/direction must be ASC or DESC']],
   ...['limt', 'Limit', 'limit%20', 'limit[]', 'limit[0]', '__proto__', 'constructor', 'toString', 'offset', 'x-api-key']

@@ -9,6 +9,7 @@ import { importRecords } from '../../src/transfer/import.ts'
 import { DOCUMENT_VIOLATED, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
 import { testAppExtensions } from './extensions.ts'
+import { addTwins } from './twins.ts'
 
 export interface Call {
   method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS'
@@ -21,18 +22,18 @@ export interface Call {
   body?: unknown
 }
 
-/** A service on a database of its own with the document's examples. */
+/** A service on a database of its own with the document's examples, and with twins of their projects. */
 export interface TestApp {
   app: FastifyInstance
   db: Database
   databaseUrl: string
   /** A key of project demo with all scopes. */
   key: string
-  /** Sends one request, and throws if the response violates the document. */
+  /** Sends one request, and throws if the response violates the document or holds anything of another project. */
   call: (call: Call) => Promise<LightMyRequestResponse>
   /** Listens on a free port as well. Resolves to the address. */
   listen: () => Promise<string>
-  /** Closes the service and drops its database. Throws if any response violated the document. */
+  /** Closes the service and drops its database. Throws if any response violated the document or held foreign content. */
   close: () => Promise<void>
 }
 
@@ -51,6 +52,8 @@ export interface TestAppOptions {
   config?: Partial<AppParts['config']>
   /** Fills the database, instead of with the document's examples. */
   fill?: (databaseUrl: string, db: Database) => Promise<void>
+  /** Whether every project that fills the database gets twins (./twins.ts), as by default. */
+  twins?: boolean
   logger?: AppParts['logger']
   demoKeyFile?: string
   queryTimeout_ms?: number
@@ -69,6 +72,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const db = connect(database.url, { max: 2 })
   await (options.fill ?? ((url) => importFile(url, EXAMPLES)))(database.url, db)
   const key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
+  const watermarks = (options.twins ?? true) ? await addTwins(db) : new Map()
 
   const address = options.reach?.(database.url) ?? database.url
   const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
@@ -83,7 +87,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     demoKeyFile: options.demoKeyFile,
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)
-      watchResponses(app, violations)
+      watchResponses(app, violations, watermarks)
     },
   })
   const assertContract = () => {

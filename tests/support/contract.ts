@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { foreignContent, type Watermarks } from './twins.ts'
 
 /** The parts of the bundled document that the checks read, with `$ref`s resolved. */
 export interface Schema {
@@ -158,8 +159,9 @@ export const DOCUMENT_VIOLATED = 'responses that violate the document:'
 /**
  * Validates every response of the app against the document, before and after serialization, and collects violations. Only
  * the object shows what serialization hides, such as a Date or a field that is undefined; only the text is what is sent.
+ * What is sent must also hold nothing of any project but the request's.
  */
-export function watchResponses(app: FastifyInstance, violations: string[]): void {
+export function watchResponses(app: FastifyInstance, violations: string[], watermarks: Watermarks = new Map()): void {
   // The router also matches a path with an empty segment, which is not in the document; routes.ts empties its params.
   const operationOf = ({ params, routeOptions: { schema } }: FastifyRequest) =>
     schema && 'operationId' in schema && Object.keys(params ?? {}).length > 0 ? String(schema.operationId) : undefined
@@ -191,6 +193,10 @@ export function watchResponses(app: FastifyInstance, violations: string[]): void
     // The route's own onSend hook removes the body of a 304 after this one has stored it.
     const sent = reply.statusCode === 304 ? '' : body
     report(request, reply, responseViolations(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
+    const { projectId, ...ids } = (request.params ?? {}) as Record<string, unknown>
+    if (typeof projectId !== 'string') return
+    const given = [...Object.values(ids), ...Object.values(request.body ?? {})]
+    report(request, reply, foreignContent(projectId, watermarks, reply.getHeaders(), sent, given))
   })
 }
 

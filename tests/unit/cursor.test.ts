@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import {
   decodeCursor,
@@ -35,6 +36,25 @@ test('a cursor with any one bit changed is refused', () => {
     const changed = Buffer.from(bytes)
     changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7))
     expect(() => decodeCursor(SCOPE, changed.toString('base64url'), isAny)).toThrow('is not a cursor of this list')
+  }
+})
+
+test.each([
+  ['another version', 0],
+  ['another scope', 1],
+  ['another scope, at its end', 12],
+])('a cursor of %s is refused, however right its checksum', (_, at) => {
+  const body = Buffer.from(encodeCursor(SCOPE, [1]), 'base64url').subarray(0, -4)
+  const withChecksum = () => {
+    const checksum = Buffer.alloc(4)
+    checksum.writeUInt32BE(crc32(body))
+    return Buffer.concat([body, checksum]).toString('base64url')
+  }
+  expect(decodeCursor(SCOPE, withChecksum(), isAny)).toEqual([1])
+  for (const difference of [1, 2, 0xff]) {
+    body[at] = (body[at] ?? 0) ^ difference
+    expect(() => decodeCursor(SCOPE, withChecksum(), isAny)).toThrow('is not a cursor of this list')
+    body[at] = (body[at] ?? 0) ^ difference
   }
 })
 
