@@ -78,11 +78,13 @@ async function outcomesOf(posts: Promise<unknown>[]): Promise<Record<string, num
 const waitedFor = (obstacle: HeldLock) =>
   expect.poll(() => waitersFor(obstacle), { timeout: 10_000, interval: 2 }).toBe(1)
 
-async function hold(projectId: string): Promise<HeldLock> {
-  const obstacle = await holdProject(api.databaseUrl, projectId)
+/** Releases the lock at the latest when the test ends, so that one that fails leaves nothing locked. */
+async function untilFinished(lock: Promise<HeldLock>): Promise<HeldLock> {
+  const obstacle = await lock
   onTestFinished(() => obstacle.release())
   return obstacle
 }
+const hold = (projectId: string) => untilFinished(holdProject(api.databaseUrl, projectId))
 
 /** The connections that batches have or wait for. */
 const connectionsInUse = () => pool.totalCount - pool.idleCount + pool.waitingCount
@@ -120,7 +122,7 @@ async function expectSlots(): Promise<void> {
     return outcomesOf(recorded)
   }
 
-  const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
+  const table = await untilFinished(holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE'))
   const recorded = toEachProject()
   await table.waiting(halfOfPool)
   await setImmediate()
