@@ -192,6 +192,13 @@ describe('importing again', () => {
     ])
   })
 
+  test('has no limit of identifiers, unlike a post', async () => {
+    const { load, of } = inProject('many-identifiers')
+    const identifiers = Array.from({ length: 30 }, (_, i) => ({ key: 'phone', value: JSON.stringify(String(100 + i)) }))
+    expect(await load(project(), contact('c1', identifiers))).toMatchObject({ identifiers_added: 30 })
+    expect(await of('contact')).toMatchObject([{ identifiers }])
+  })
+
   test('of one file twice at the same time loads it once', async () => {
     const { load, dump } = inProject('at-once')
     const lines = [...BASE, ...Array.from({ length: 300 }, (_, i) => view(`v${i}`, i, i % 7))]
