@@ -170,6 +170,18 @@ export function watchStatements() {
   }
 }
 
+/** Stops the recorder's clock until the test ends: it shows what the test makes of it. */
+export function stopClock() {
+  let now_ms = performance.now()
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now_ms)
+  onTestFinished(() => clock.mockRestore())
+  return {
+    advance: (by_ms: number) => {
+      now_ms += by_ms
+    },
+  }
+}
+
 /** How many sessions wait for this lock, not for another one. */
 export async function waitersFor({ query }: HeldLock): Promise<number> {
   const { rows } = await query(

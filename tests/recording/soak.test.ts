@@ -22,6 +22,7 @@ import {
   module,
   parsedEvent,
   rowCounts,
+  stopClock,
   version,
   waitersFor,
   watchStatements,
@@ -187,20 +188,14 @@ describe('after posts that are refused, the recorder is free:', { timeout: 15_00
 })
 
 describe('after posts that waited for too long, the recorder is free:', { timeout: 15_000 }, () => {
-  /** The recorder's clock, which the test sets. */
-  function stopClock() {
-    let now_ms = performance.now()
-    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now_ms)
-    onTestFinished(() => clock.mockRestore())
-    return {
-      expire: () => {
-        now_ms += LIMITS.maxQueueWait_ms + 1
-      },
-    }
+  /** What lets every event that waits now wait for too long. */
+  function expiry() {
+    const { advance } = stopClock()
+    return () => advance(LIMITS.maxQueueWait_ms + 1)
   }
 
   test('10,000 in batches that are late as a whole', async () => {
-    const { expire } = stopClock()
+    const expire = expiry()
     const before = await rowCounts(api)
     for (let sent = 0; sent < 10_000; sent += WAVE) {
       const late = posts(WAVE)
@@ -212,7 +207,7 @@ describe('after posts that waited for too long, the recorder is free:', { timeou
   })
 
   test('1,000 in batches that are late in part', async () => {
-    const { expire } = stopClock()
+    const expire = expiry()
     for (let sent = 0; sent < 1_000; sent += WAVE / 2) {
       const late = posts(WAVE / 4)
       expire()
@@ -224,7 +219,7 @@ describe('after posts that waited for too long, the recorder is free:', { timeou
   })
 
   test('1,000 that were behind a lock', async () => {
-    const { expire } = stopClock()
+    const expire = expiry()
     const { lockTimeouts } = watchStatements()
     for (let sent = 0; sent < 1_000; sent += WAVE / 2) {
       const obstacle = await hold('demo')
