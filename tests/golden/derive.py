@@ -32,7 +32,7 @@ def request(changes, props, identifiers):
     return {"body": body, "digest": sha256(compact(fields)).hexdigest()}
 request_digests = [
     request({}, "{}", [canonical[0]]),
-    request({"custom_event_props": '{ "a" : "\\u00e9" }'}, '{ "a" : "\\u00e9" }', [canonical[8], canonical[4], canonical[1]]),
+    request({"custom_event_props": '{ "a" : "\\u00e9" }'}, '{ "a" : "\\u00e9" }', [canonical[1], canonical[4], canonical[8]]),
 ]
 
 # Events without id: SHA-256 of the JSON of the fields given, in the order of docs/import.md, timestamps in UTC.

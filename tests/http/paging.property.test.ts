@@ -5,7 +5,7 @@ import { createKey } from '../../src/cli/keys.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { runs } from '../support/properties.ts'
+import { runs, TEST_OPTIONS } from '../support/properties.ts'
 import { load } from '../transfer/fixture.ts'
 
 const PROJECT_ID = 'demo'
@@ -96,7 +96,7 @@ const get = ({ list, direction, after, before }: Request, more: Record<string, s
 }
 const cursorOf = (response: Awaited<ReturnType<typeof get>>) => response.headers['next-cursor'] as string | undefined
 
-test('a list walked with any limits is the sorted list, each row once', async () => {
+test('a list walked with any limits is the sorted list, each row once', TEST_OPTIONS, async () => {
   await fc.assert(
     fc.asyncProperty(request, fc.infiniteStream(fc.integer({ min: 1, max: 25 })), async (request, limits) => {
       const walked: unknown[] = []
@@ -116,25 +116,29 @@ test('a list walked with any limits is the sorted list, each row once', async ()
   )
 })
 
-test('a cursor goes on behind its row whatever the limit, and in another list, direction or window is refused', async () => {
-  await fc.assert(
-    fc.asyncProperty(request, request, fc.integer({ min: 1, max: 30 }), async (request, other, limit) => {
-      const cursor = cursorOf(await get(request, { limit }))
-      fc.pre(cursor !== undefined)
-      const again = await get(request, { limit: 1, cursor: cursor as string })
-      expect(again.json().map((row: Record<string, unknown>) => row[LISTS[request.list].field])).toEqual(
-        expected(request).slice(limit, limit + 1),
-      )
-      const boundTo = ({ list, direction, after, before }: Request) =>
-        JSON.stringify(list === 'views' ? [list, direction, after, before] : [list, direction])
-      const { statusCode } = await get(other, { cursor: cursor as string })
-      expect(statusCode).toBe(boundTo(other) === boundTo(request) ? 200 : 400)
-    }),
-    runs(80),
-  )
-})
+test(
+  'a cursor goes on behind its row whatever the limit, and in another list, direction or window is refused',
+  TEST_OPTIONS,
+  async () => {
+    await fc.assert(
+      fc.asyncProperty(request, request, fc.integer({ min: 1, max: 30 }), async (request, other, limit) => {
+        const cursor = cursorOf(await get(request, { limit }))
+        fc.pre(cursor !== undefined)
+        const again = await get(request, { limit: 1, cursor: cursor as string })
+        expect(again.json().map((row: Record<string, unknown>) => row[LISTS[request.list].field])).toEqual(
+          expected(request).slice(limit, limit + 1),
+        )
+        const boundTo = ({ list, direction, after, before }: Request) =>
+          JSON.stringify(list === 'views' ? [list, direction, after, before] : [list, direction])
+        const { statusCode } = await get(other, { cursor: cursor as string })
+        expect(statusCode).toBe(boundTo(other) === boundTo(request) ? 200 : 400)
+      }),
+      runs(80),
+    )
+  },
+)
 
-test('a cursor with any change is refused', async () => {
+test('a cursor with any change is refused', TEST_OPTIONS, async () => {
   const cursors = new Map<List, string>()
   const plain = (list: List): Request => ({ list, direction: 'ASC', after: undefined, before: at(9) })
   for (const list of Object.keys(LISTS) as List[])

@@ -7,7 +7,7 @@ import { createPool } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { asJsonLines, runs } from '../support/properties.ts'
+import { asJsonLines, runs, TEST_OPTIONS } from '../support/properties.ts'
 import { load } from '../transfer/fixture.ts'
 import { contact, entry, module, pageView, parsedEvent, version } from './fixture.ts'
 import { type Answer, Project } from './model.ts'
@@ -288,7 +288,7 @@ class History {
   }
 }
 
-test('recording does what the model of the rules does, for any history', async () => {
+test('recording does what the model of the rules does, for any history', TEST_OPTIONS, async () => {
   const steps = asJsonLines(fc.array(step, { minLength: 1, maxLength: 8 }))
   await fc.assert(
     fc.asyncProperty(start, steps, async (start, steps) => {

@@ -4,6 +4,13 @@ import fc from 'fast-check'
 const FIXED_SEED = 20_261_122
 
 const { PROPERTY_SEED, PROPERTY_RUNS } = process.env
+const times = Number(PROPERTY_RUNS || 1)
+
+/** How long a property may run and, once it failed, look for a smaller case, in milliseconds. */
+const LIMIT_ms = 90_000 * times
+
+/** For the test of a property, which then reports the smallest case so far instead of being cut off. */
+export const TEST_OPTIONS = { timeout: LIMIT_ms + 30_000 }
 
 /**
  * fast-check's settings for a property. A failure prints seed and path, with which it can be repeated.
@@ -11,7 +18,8 @@ const { PROPERTY_SEED, PROPERTY_RUNS } = process.env
  */
 export const runs = <T>(numRuns: number): fc.Parameters<T> => ({
   seed: PROPERTY_SEED ? Number(PROPERTY_SEED) : FIXED_SEED,
-  numRuns: numRuns * Number(PROPERTY_RUNS || 1),
+  numRuns: numRuns * times,
+  plugins: [fc.interruptAfterTimeLimit(LIMIT_ms, { failOnInterrupt: true }) as fc.Plugin<T>],
 })
 
 /** Makes a failure print the items as JSON lines. */

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { ImportError } from '../../src/transfer/import.ts'
-import { runs } from '../support/properties.ts'
+import { runs, TEST_OPTIONS } from '../support/properties.ts'
 import {
   at,
   BASE,
@@ -98,7 +98,7 @@ async function reported(lines: (object | string)[]): Promise<{ line: number; fie
   return { line: issue.line, field: issue.field }
 }
 
-test('of lines that contradict what is stored', async () => {
+test('of lines that contradict what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
     fc.asyncProperty(fileOf(CONFLICTS, 2), async (file) => {
       const first = file.findIndex(({ field }) => field !== undefined)
@@ -109,7 +109,7 @@ test('of lines that contradict what is stored', async () => {
   expect(await dump(database.pool)).toBe(before)
 })
 
-test('of lines that are bad by themselves, even behind one that contradicts what is stored', async () => {
+test('of lines that are bad by themselves, even behind one that contradicts what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
     fc.asyncProperty(fileOf(CONFLICTS, 0), fileOf(INVALID, 2), async (conflicts, invalid) => {
       const first = invalid.findIndex(({ field }) => field !== undefined)

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { progressAt, type Version, type View, versionInEffect, withTotals } from '../recording/model.ts'
-import { asJsonLines, runs } from '../support/properties.ts'
+import { asJsonLines, runs, TEST_OPTIONS } from '../support/properties.ts'
 import {
   contact,
   custom,
@@ -136,38 +136,46 @@ const sizes = fc.record({
   chunk_pages: fc.constantFrom(1, 2, 1000),
 })
 
-test('an export is the same for the same lines in any order and project, and imported elsewhere gives the same bytes', async () => {
-  const history = lines.chain(({ lines, published }) => {
-    const shuffled = fc.shuffledSubarray(lines, { minLength: lines.length }).map((all) =>
-      // Types stay in order: a record's parents are on earlier lines.
-      all.toSorted((a, b) => PARENTS_FIRST.indexOf(a.type) - PARENTS_FIRST.indexOf(b.type)),
-    )
-    return fc.record({ published: fc.constant(published), lines: fc.constant(lines), shuffled: asJsonLines(shuffled) })
-  })
-  await fc.assert(
-    fc.asyncProperty(history, sizes, async ({ published, lines, shuffled }, sizes) => {
-      projects += 1
-      const [one, other] = [`${projects}`, `${projects}/`]
-      const own = (records: object[], project_id: string) => records.map((record) => ({ ...record, project_id }))
-      // Both in one file, line by line.
-      const file = own(lines, one).flatMap((line, i) => [line, own(shuffled, other)[i] as object])
-      const mixed = file.toSorted(
-        (a, b) => PARENTS_FIRST.indexOf((a as Line).type) - PARENTS_FIRST.indexOf((b as Line).type),
+test(
+  'an export is the same for the same lines in any order and project, and imported elsewhere gives the same bytes',
+  TEST_OPTIONS,
+  async () => {
+    const history = lines.chain(({ lines, published }) => {
+      const shuffled = fc.shuffledSubarray(lines, { minLength: lines.length }).map((all) =>
+        // Types stay in order: a record's parents are on earlier lines.
+        all.toSorted((a, b) => PARENTS_FIRST.indexOf(a.type) - PARENTS_FIRST.indexOf(b.type)),
       )
-      await load(first.pool, mixed, { now: NOW, sizes })
-      const exported = await dump(first.pool, one)
-      expect(linesOf(await dump(first.pool, other), other)).toEqual(linesOf(exported, one))
+      return fc.record({
+        published: fc.constant(published),
+        lines: fc.constant(lines),
+        shuffled: asJsonLines(shuffled),
+      })
+    })
+    await fc.assert(
+      fc.asyncProperty(history, sizes, async ({ published, lines, shuffled }, sizes) => {
+        projects += 1
+        const [one, other] = [`${projects}`, `${projects}/`]
+        const own = (records: object[], project_id: string) => records.map((record) => ({ ...record, project_id }))
+        // Both in one file, line by line.
+        const file = own(lines, one).flatMap((line, i) => [line, own(shuffled, other)[i] as object])
+        const mixed = file.toSorted(
+          (a, b) => PARENTS_FIRST.indexOf((a as Line).type) - PARENTS_FIRST.indexOf((b as Line).type),
+        )
+        await load(first.pool, mixed, { now: NOW, sizes })
+        const exported = await dump(first.pool, one)
+        expect(linesOf(await dump(first.pool, other), other)).toEqual(linesOf(exported, one))
 
-      await load(second.pool, [exported.trimEnd()], { now: NOW, sizes })
-      expect(await dump(second.pool, one)).toBe(exported)
-      await load(second.pool, [...own(lines, one)], { now: NOW })
-      expect(await dump(second.pool, one)).toBe(exported)
+        await load(second.pool, [exported.trimEnd()], { now: NOW, sizes })
+        expect(await dump(second.pool, one)).toBe(exported)
+        await load(second.pool, [...own(lines, one)], { now: NOW })
+        expect(await dump(second.pool, one)).toBe(exported)
 
-      await expectDerived(first.pool, one, published)
-    }),
-    runs(10),
-  )
-})
+        await expectDerived(first.pool, one, published)
+      }),
+      runs(10),
+    )
+  },
+)
 
 /** The versions and furthest pages of the stored events are what the model says. */
 async function expectDerived(pool: pg.Pool, projectId: string, published: Version[]): Promise<void> {

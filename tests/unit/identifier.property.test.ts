@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { canonicalValue } from '../../src/domain/identifier.ts'
-import { runs } from '../support/properties.ts'
+import { runs, TEST_OPTIONS } from '../support/properties.ts'
 
 const space = fc.array(fc.constantFrom(' ', '\t', '\n', '\r'), { maxLength: 2 }).map((some) => some.join(''))
 
@@ -69,7 +69,7 @@ const canonical = (text: string) => {
   return parsed.canonical
 }
 
-test('numbers are the same exactly if sign, digits and exponent are, however spelt', () => {
+test('numbers are the same exactly if sign, digits and exponent are, however spelt', TEST_OPTIONS, () => {
   fc.assert(
     fc.property(number, number, space, space, (a, b, before, after) => {
       expect(canonical(`${before}${a.text}${after}`) === canonical(b.text)).toBe(areEqual(a, b))
@@ -78,7 +78,7 @@ test('numbers are the same exactly if sign, digits and exponent are, however spe
   )
 })
 
-test('two spellings of one number are the same', () => {
+test('two spellings of one number are the same', TEST_OPTIONS, () => {
   fc.assert(
     fc.property(number, fc.nat(5), space, ({ text, digits, exponent, isNegative }, zeros, before) => {
       const again = `${isNegative ? '-' : ''}${digits * 10n ** BigInt(zeros)}e${exponent - zeros}`
@@ -88,7 +88,7 @@ test('two spellings of one number are the same', () => {
   )
 })
 
-test('strings are the same exactly if their unescaped text is', () => {
+test('strings are the same exactly if their unescaped text is', TEST_OPTIONS, () => {
   fc.assert(
     fc.property(string, string, space, space, (a, b, before, after) => {
       expect(canonical(`${before}${a.text}${after}`) === canonical(b.text)).toBe(a.value === b.value)
@@ -97,7 +97,7 @@ test('strings are the same exactly if their unescaped text is', () => {
   )
 })
 
-test('values of different types are never the same', () => {
+test('values of different types are never the same', TEST_OPTIONS, () => {
   const boolean = fc.constantFrom('true', 'false', ' true ')
   fc.assert(
     fc.property(number, string, boolean, (number, string, boolean) => {
