@@ -64,6 +64,11 @@ export class Recorder {
     this.#freeSlots = { 'multi-project': half, 'single-project': half }
   }
 
+  /** How many events wait or are being recorded, and of how many projects: none when the recorder is idle. */
+  get pending(): { events: number; projects: number } {
+    return { events: this.#pendingEvents, projects: this.#queues.size }
+  }
+
   /**
    * Records the event. Resolves once it is committed, or was under the same idempotency key before.
    *

@@ -14,7 +14,21 @@ export interface ImportOptions {
   now?: Date
   /** Called often while reading, and at each step of merging. */
   onProgress?: (progress: ImportProgress) => void
+  /** How much is sent and merged at once; the result does not depend on it. Tests make it small. */
+  sizes?: Partial<ImportSizes>
 }
+
+export interface ImportSizes {
+  /** How many characters of rows are buffered before they are sent. */
+  batch_characters: number
+  /**
+   * How many table pages of 8 KiB one statement of the merge reads its rows from. It bounds the memory that PostgreSQL
+   * takes for the foreign key checks of the statement, and the time between two progress reports.
+   */
+  chunk_pages: number
+}
+
+const SIZES: ImportSizes = { batch_characters: 256 * 1024, chunk_pages: 1000 }
 
 export interface ImportProgress {
   phase: 'reading' | 'merging'
@@ -84,9 +98,10 @@ function explainConflict(error: unknown): unknown {
 async function importInto(
   client: pg.PoolClient,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {} }: ImportOptions,
+  { now = new Date(), onProgress = () => {}, sizes }: ImportOptions,
 ): Promise<ImportSummary> {
-  const stage = new Stage(client)
+  const { batch_characters, chunk_pages } = { ...SIZES, ...sizes }
+  const stage = new Stage(client, batch_characters)
   const splitter = new LineSplitter()
   const limits = limitsAt(now)
   let bytes = 0
@@ -112,7 +127,7 @@ async function importInto(
   await addLines(splitter.end())
   await stage.finish()
 
-  const merge = new Merge(client, stage.rows, now, (step, merged_lines) =>
+  const merge = new Merge(client, stage.rows, now, chunk_pages, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   const merged = await merge.run()

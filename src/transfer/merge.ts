@@ -22,17 +22,12 @@ interface MergeCounts {
   updated: number
 }
 
-/**
- * How many table pages of 8 KiB one statement reads its rows from. It bounds the memory that PostgreSQL takes for the
- * foreign key checks of the statement, and the time between two progress reports.
- */
-const CHUNK_pages = 1000
-
 /** Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction. */
 export class Merge {
   readonly #client: pg.PoolClient
   readonly #rows: Record<StagedKind, number>
   readonly #now: Date
+  readonly #chunk_pages: number
   readonly #onStep: (step: string, mergedLines: number) => void
   readonly #counts = Object.fromEntries(
     STAGED_KINDS.map((kind) => [kind, { records: 0, added: 0, updated: 0 }]),
@@ -41,17 +36,20 @@ export class Merge {
 
   /**
    * @param rows how many rows of each kind are staged
+   * @param chunk_pages how many table pages one statement reads its rows from
    * @param onStep called at each step with its name and how many lines are merged so far
    */
   constructor(
     client: pg.PoolClient,
     rows: Record<StagedKind, number>,
     now: Date,
+    chunk_pages: number,
     onStep: (step: string, mergedLines: number) => void,
   ) {
     this.#client = client
     this.#rows = rows
     this.#now = now
+    this.#chunk_pages = chunk_pages
     this.#onStep = onStep
   }
 
@@ -191,11 +189,11 @@ export class Merge {
   async #chunksOf(table: string, condition = 'true'): Promise<string[]> {
     const { rows } = await this.#query<{ page: number }>(
       `SELECT generate_series(0, pg_relation_size('${table}') / current_setting('block_size')::bigint - 1,
-         ${CHUNK_pages}) AS page`,
+         ${this.#chunk_pages}) AS page`,
     )
     return rows.map(
       ({ page }) =>
-        `${table} m WHERE m.ctid >= '(${page},0)' AND m.ctid < '(${page + CHUNK_pages},0)' AND ${condition}`,
+        `${table} m WHERE m.ctid >= '(${page},0)' AND m.ctid < '(${page + this.#chunk_pages},0)' AND ${condition}`,
     )
   }
 

@@ -39,9 +39,6 @@ const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
 /** The temporary table of the rows as they were read: one per line, or one per identifier of the line. */
 export const stagedTable = (kind: StagedKind) => `staged_${TARGET_TABLES[kind]}`
 
-/** How many characters of rows are buffered before they are sent. */
-const BATCH_characters = 256 * 1024
-
 /** The columns that are filled from a record; `line` comes before them. */
 const COLUMNS: Record<StagedKind, string[]> = {
   ...(Object.fromEntries(RECORD_TYPES.map((type) => [type, Object.keys(FIELDS[type])])) as Record<
@@ -71,11 +68,14 @@ export class Stage {
   /** How many rows of each kind were added. */
   readonly rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
   readonly #client: pg.PoolClient
+  readonly #batch_characters: number
   readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, ''])) as Record<StagedKind, string>
   #sending: Promise<void> = Promise.resolve()
 
-  constructor(client: pg.PoolClient) {
+  /** @param batch_characters how many characters of rows are buffered before they are sent */
+  constructor(client: pg.PoolClient, batch_characters: number) {
     this.#client = client
+    this.#batch_characters = batch_characters
   }
 
   /** Creates the temporary tables. A transaction must be open. */
@@ -111,7 +111,7 @@ export class Stage {
   }
 
   #sendFull(kind: StagedKind): Promise<void> | undefined {
-    return this.#batches[kind].length >= BATCH_characters ? this.#send(kind) : undefined
+    return this.#batches[kind].length >= this.#batch_characters ? this.#send(kind) : undefined
   }
 
   /** Waits only for the previous batch, so that reading continues while a batch is being sent. */

@@ -19,6 +19,8 @@ import {
   parsedEvent,
   rowCounts,
   version,
+  waitersFor,
+  watchStatements,
 } from './fixture.ts'
 
 let api: TestApp
@@ -45,11 +47,9 @@ const named = (...values: string[]) => values.map((value, i) => ({ key: `k${i}`,
 
 /** How many transactions begin during `work`. */
 async function transactionsOf(work: () => Promise<unknown>): Promise<number> {
-  const query = vi.spyOn(pg.Client.prototype, 'query')
+  const { transactions } = watchStatements()
   await work()
-  const count = query.mock.calls.filter(([statement]) => (statement as unknown) === 'BEGIN').length
-  query.mockRestore()
-  return count
+  return transactions()
 }
 
 describe('events that arrive together', () => {
@@ -73,11 +73,13 @@ describe('events that arrive together', () => {
   })
 
   test('gather while the previous batch commits', async () => {
+    // On a slow machine too, it must not try again and so begin a transaction more.
+    const patient = new Recorder(pool, { lockTimeout_ms: 10_000 })
     const obstacle = await holdProject(api.databaseUrl)
-    const first = recorder.record('demo', parsedEvent())
+    const first = patient.record('demo', parsedEvent())
     await obstacle.waiting(1)
     const transactions = await transactionsOf(async () => {
-      const others = Array.from({ length: 30 }, () => recorder.record('demo', parsedEvent()))
+      const others = Array.from({ length: 30 }, () => patient.record('demo', parsedEvent()))
       await obstacle.release()
       await Promise.all([first, ...others])
     })
@@ -255,14 +257,22 @@ describe('a project that is locked by another process', () => {
   test('does not delay another one whose lock was released', async () => {
     const largerPool = openWritePool(api.databaseUrl, { max: 4 })
     const recorder = new Recorder(largerPool, { lockTimeout_ms: 50 })
-    const obstacles = await Promise.all(['demo', 'other', 'third'].map((id) => holdProject(api.databaseUrl, id)))
+    const { lockTimeouts } = watchStatements()
+    const [demo, other, third] = [
+      await holdProject(api.databaseUrl, 'demo'),
+      await holdProject(api.databaseUrl, 'other'),
+      await holdProject(api.databaseUrl, 'third'),
+    ]
     const delayed = ['demo', 'other'].map((id) => recorder.record(id, parsedEvent()))
-    await obstacles[0]?.waiting(2)
-    const third = recorder.record('third', parsedEvent())
-    await obstacles[2]?.release()
+    await demo.waiting(2)
+    const recorded = recorder.record('third', parsedEvent())
+    // The first two take up both batches that may wait: the third waits for its lock only once one of them has given up.
+    await expect.poll(() => waitersFor(third), { timeout: 10_000, interval: 5 }).toBe(1)
+    expect(lockTimeouts()).toBeGreaterThan(0)
+    await third.release()
     // While the other two are still locked.
-    await third
-    await Promise.all([obstacles[0]?.release(), obstacles[1]?.release()])
+    await recorded
+    await Promise.all([demo.release(), other.release()])
     await Promise.all(delayed)
     await largerPool.end()
   })

@@ -73,6 +73,17 @@ describe('the contact', () => {
     expect(await owners.execute()).toEqual([])
   })
 
+  test('gets all ten identifiers of a post, and more with the next', async () => {
+    const pairs = (from: number) =>
+      Object.fromEntries(Array.from({ length: 10 }, (_, i) => [`k${String(from + i).padStart(2, '0')}`, freshValue()]))
+    const [first, second] = [pairs(0), pairs(9)]
+    const shared = { k09: first.k09 ?? '' }
+    const contactId = await contactOf(first)
+    expect(await identifiersOf(contactId)).toEqual(identifiers(first))
+    expect(await contactOf({ ...second, ...shared })).toBe(contactId)
+    expect(await identifiersOf(contactId)).toEqual(identifiers({ ...first, ...second, ...shared }))
+  })
+
   test('keeps the text that was first sent for an identifier', async () => {
     const contactId = await contactOf({ score: '81234567890.50' })
     expect(await contactOf({ score: '8.12345678905e10' })).toBe(contactId)
@@ -102,6 +113,32 @@ describe('identifiers of different contacts', () => {
     expect(await contactOf({ email })).toBe(first)
     expect(await contactOf({ phone })).toBe(second)
     expect([first, second]).not.toContain(await contactOf({ device }))
+  })
+})
+
+describe('a post with identifiers that cannot be those of one contact', () => {
+  const one = { key: 'email', value: '"a@example.com"' }
+  test.each([
+    [
+      'more than ten',
+      Array.from({ length: 11 }, (_, i) => ({ key: `k${i}`, value: freshValue() })),
+      '/body/identifiers',
+      'must hold 1 to 10 items',
+    ],
+    ['one twice', [one, one], '/body/identifiers/1/key', 'send each key once'],
+    [
+      'one twice, spelt differently',
+      [one, { ...one, value: ` ${one.value}` }],
+      '/body/identifiers/1/key',
+      'each key once',
+    ],
+    ['two of one key', [one, { ...one, value: '"b"' }], '/body/identifiers/1/key', 'send each key once'],
+  ])('is a 400 and stores nothing: %s', async (_, identifiers, pointer, message) => {
+    const before = await rowCounts(api)
+    const response = await post(api, customEvent({ identifiers }))
+    expect(response.statusCode).toBe(400)
+    expect(response.json().error.details).toEqual([{ pointer, message: expect.stringContaining(message) }])
+    expect(await rowCounts(api)).toEqual(before)
   })
 })
 

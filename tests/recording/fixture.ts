@@ -1,13 +1,15 @@
 /** Projects with modules for the tests of recording, and calls that the tests share. Each test has contacts of its own. */
 import { randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
-import { expect } from 'vitest'
+import pg from 'pg'
+import { expect, onTestFinished, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { type ParsedEvent, parseCustomEvent } from '../../src/recording/custom-event.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import type { HeldLock } from '../support/waiting.ts'
 
 /** A custom event as clients send it: before validation the timestamp is any text. */
 export type CustomEventInput = Omit<components['schemas']['CustomEventInput'], 'timestamp'> & { timestamp: string }
@@ -150,4 +152,41 @@ export async function rowCounts({ db }: TestApp): Promise<Record<string, number>
       .executeTakeFirstOrThrow(),
   )
   return Object.fromEntries((await Promise.all(counts)).map(({ count }, i) => [tables[i], count]))
+}
+
+/** Counts, from now until the test ends, what all connections of this process send and get. */
+export function watchStatements() {
+  const { mock, mockRestore } = vi.spyOn(pg.Client.prototype, 'query')
+  onTestFinished(() => mockRestore())
+  // The same spy, if the test watches already.
+  const earlier = mock.calls.length
+  return {
+    transactions: () => mock.calls.slice(earlier).filter(([statement]) => (statement as unknown) === 'BEGIN').length,
+    /** How many statements PostgreSQL ended because they waited too long for a lock. */
+    lockTimeouts: () =>
+      mock.settledResults
+        .slice(earlier)
+        .filter(({ type, value }) => type === 'rejected' && (value as { code?: string }).code === '55P03').length,
+  }
+}
+
+/** Stops the recorder's clock until the test ends: it shows what the test makes of it. */
+export function stopClock() {
+  let now_ms = performance.now()
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now_ms)
+  onTestFinished(() => clock.mockRestore())
+  return {
+    advance: (by_ms: number) => {
+      now_ms += by_ms
+    },
+  }
+}
+
+/** How many sessions wait for this lock, not for another one. */
+export async function waitersFor({ query }: HeldLock): Promise<number> {
+  const { rows } = await query(
+    `SELECT count(DISTINCT pid)::integer AS waiters FROM pg_locks
+     WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
+  )
+  return rows[0].waiters
 }

@@ -24,6 +24,7 @@ import {
   post,
   record,
   rowCounts,
+  stopClock,
   UUID_V7,
   version,
 } from './fixture.ts'
@@ -356,13 +357,14 @@ describe('under load', () => {
   })
 
   test('an event that waited too long is refused and not recorded', async () => {
+    const { advance } = stopClock()
     const recorder = createRecorder({ maxQueueWait_ms: 1_000, lockTimeout_ms: 10_000 })
     const obstacle = await hold('demo')
     const before = await rowCounts(api)
     const first = recorder.record('demo', parsedEvent())
     await obstacle.waiting(1)
     const second = recorder.record('demo', parsedEvent()).catch(codeOf)
-    await obstacle.query('SELECT pg_sleep(1.2)')
+    advance(1_001)
     await obstacle.release()
     await first
     expect(await second).toBe('service_unavailable')

@@ -1,0 +1,150 @@
+/** An import is read in chunks, sent in batches and merged in chunks of pages; no border of them may show. */
+import { Readable } from 'node:stream'
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
+import {
+  at,
+  contact,
+  custom,
+  dump,
+  entry,
+  group,
+  load,
+  module,
+  NOW,
+  openDatabase,
+  project,
+  version,
+  view,
+} from './fixture.ts'
+
+let database: Awaited<ReturnType<typeof openDatabase>>
+let pool: pg.Pool
+beforeAll(async () => {
+  database = await openDatabase()
+  pool = database.pool
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+const COUNT = 60
+/** So long that a page holds some fifteen rows with one of them, and five with three. */
+const id = (name: string, i: number) => `${name}-${String(i).padStart(3, '0')}-${'🦉'.repeat(110)}`
+const numbers = Array.from({ length: COUNT }, (_, i) => i)
+
+/** Records of each kind that fill several pages of its table, with this in what can be updated. */
+const records = (mark: string) => [
+  project({ name: mark }),
+  ...numbers.map((i) => group({ group_id: id('g', i), name: mark })),
+  ...numbers.map((i) => module({ module_id: id('m', i), group_id: id('g', i), title: mark, created_at: at(0) })),
+  ...numbers.flatMap((i) => [1, 2].map((number) => version(number, at(number), { module_id: id('m', i) }))),
+  ...numbers.map((i) => {
+    const identifiers = ['a', 'b'].map((key) => ({ key, value: JSON.stringify(id(key, i)) }))
+    return contact(id('c', i), identifiers, { created_at: at(0) })
+  }),
+  ...numbers.map((i) => {
+    const parents = { module_id: id('m', i), contact_id: id('c', i) }
+    return entry({ entry_id: id('e', i), ...parents, created_at: at(0), entry_data: JSON.stringify(mark) })
+  }),
+  // Complete ones are merged from their lines, the others from the table of what was derived.
+  ...numbers.flatMap((i) => {
+    const complete = {
+      module_version_number: 1,
+      max_page_id: 'p',
+      max_page_key: 'k',
+      max_page_index: 9,
+      total_pages: 9,
+    }
+    return [
+      view(id('v', i), 1, i, { entry_id: id('e', i), total_pages: 7 }),
+      view(id('w', i), 2, i + 1, { entry_id: id('e', i), ...complete }),
+      custom(id('x', i), 3, { entry_id: id('e', i) }),
+      custom(id('y', i), 4, { entry_id: id('e', i), ...complete }),
+    ]
+  }),
+]
+const inProject = (project_id: string, mark = 'first') => records(mark).map((record) => ({ ...record, project_id }))
+/** An export with this for its project's id. */
+const dumpAs = async (name: string, projectId: string) =>
+  (await dump(pool, projectId)).replaceAll(`"project_id":"${projectId}"`, `"project_id":"${name}"`)
+
+describe('the same is stored', () => {
+  let expected: string
+  let expectedUpdate: string
+  beforeAll(async () => {
+    await load(pool, inProject('whole'))
+    expected = await dumpAs('p', 'whole')
+    expect(expected.trimEnd().split('\n')).toHaveLength(records('').length)
+    await load(pool, inProject('whole', 'second'))
+    expectedUpdate = await dumpAs('p', 'whole')
+    expect(expectedUpdate).not.toBe(expected)
+  })
+
+  test.each<[string, Partial<ImportSizes>]>([
+    ['merged page by page', { chunk_pages: 1 }],
+    ['merged two pages at a time', { chunk_pages: 2 }],
+    ['merged three pages at a time', { chunk_pages: 3 }],
+    ['sent row by row', { batch_characters: 1 }],
+    ['sent some rows at a time', { batch_characters: 5_000 }],
+    ['sent and merged in small parts', { batch_characters: 2_000, chunk_pages: 2 }],
+  ])('when it is %s, first and again', async (name, sizes) => {
+    const of = (mark: string) => load(pool, inProject(name, mark), { now: NOW, sizes })
+    const added = await of('first')
+    expect(added.records).toMatchObject({
+      module_version: { added: 2 * COUNT, updated: 0, unchanged: 0 },
+      entry: { added: COUNT, updated: 0, unchanged: 0 },
+      event: { added: 4 * COUNT, updated: 0, unchanged: 0 },
+    })
+    expect(await dumpAs('p', name)).toBe(expected)
+    const updated = await of('second')
+    expect(updated.records).toMatchObject({
+      group: { added: 0, updated: COUNT, unchanged: 0 },
+      module: { added: 0, updated: COUNT, unchanged: 0 },
+      entry: { added: 0, updated: COUNT, unchanged: 0 },
+      event: { added: 0, updated: 0, unchanged: 4 * COUNT },
+    })
+    expect(await dumpAs('p', name)).toBe(expectedUpdate)
+  })
+
+  test('of many projects merged page by page', async () => {
+    const projects = numbers.map((i) => project({ project_id: id('p', i), name: 'n' }))
+    const contacts = numbers.map((i) => ({ ...contact('c1'), project_id: id('p', i) }))
+    const summary = await load(pool, [...projects, ...contacts], { now: NOW, sizes: { chunk_pages: 1 } })
+    expect(summary.records).toMatchObject({ project: { added: COUNT, unchanged: 0 }, contact: { added: COUNT } })
+  })
+})
+
+test('the chunks of merging are of the size that was asked for, and progress reaches every line', async () => {
+  const steps = async (chunk_pages: number) => {
+    const events: number[] = []
+    const project_id = `steps of ${chunk_pages}`
+    await importRecords(pool, Readable.from(inProject(project_id).map((record) => `${JSON.stringify(record)}\n`)), {
+      now: NOW,
+      sizes: { chunk_pages },
+      onProgress: ({ step, merged_lines }) => {
+        if (step === 'events') events.push(merged_lines)
+      },
+    })
+    expect(events.at(-1)).toBe(records('').length)
+    return events.length
+  }
+  const [single, many] = [await steps(1_000), await steps(1)]
+  // At the start, and after each chunk of the complete events and of the derived ones.
+  expect(single).toBe(3)
+  expect(many).toBeGreaterThan(10)
+})
+
+test('lines end at LF only, wherever the input is cut: CR is white space within a record', async () => {
+  const line = (record: object) => JSON.stringify(record).replaceAll(',"', ',\r"')
+  const text = `${[project({ project_id: 'cr' }), { ...contact('c1'), project_id: 'cr' }].map(line).join('\r\n')}\r\n`
+  for (const size of [1, 2, 3, 7, text.length]) {
+    const chunks = text.match(new RegExp(`[^]{1,${size}}`, 'g')) ?? []
+    const summary = await importRecords(pool, Readable.from(chunks), { now: NOW })
+    expect(summary).toMatchObject({ lines: 2, records: { project: { read: 1 }, contact: { read: 1 } } })
+  }
+})
+
+test('records that only CR separates are one bad line', async () => {
+  const records = ['a', 'b'].map((project_id) => JSON.stringify(project({ project_id }))).join('\r')
+  await expect(load(pool, [project(), records])).rejects.toThrow(/^line 2: must be one JSON object: /)
+})
