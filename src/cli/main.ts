@@ -5,8 +5,9 @@ import { createProgram } from './program.ts'
 const FAILURE = 1
 const USAGE_ERROR = 2
 
-// Each write reports its own error; without a listener the event would end the process.
-process.stdout.on('error', () => {})
+// Each write reports its own error; without a listener the event would end the process. A server whose terminal is gone
+// must still stop in order.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 
 try {
   await createProgram().parseAsync()
