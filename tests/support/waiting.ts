@@ -13,6 +13,8 @@ export interface HeldLock {
 /** @param lock a statement that takes a lock, such as SELECT … FOR UPDATE or LOCK TABLE */
 export async function holdLock(databaseUrl: string, lock: string): Promise<HeldLock> {
   const client = new pg.Client(databaseUrl)
+  // A server that is killed also emits it; queries then fail.
+  client.on('error', () => {})
   await client.connect()
   await client.query('BEGIN')
   await client.query(lock)
