@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { expect } from 'vitest'
+import { expect, vi } from 'vitest'
 
 /** A lock that blocks every other session that requests it, until it is released. */
 export interface HeldLock {
@@ -32,8 +32,12 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<HeldL
         await client.query('SELECT pg_stat_clear_snapshot()')
         return waiting()
       }
-      await expect.poll(read, { timeout: 10_000, interval: 10 }).toHaveLength(count)
-      return read()
+      const found = async () => {
+        const pids = await read()
+        expect(pids).toHaveLength(count)
+        return pids
+      }
+      return vi.waitFor(found, { timeout: 30_000, interval: 10 })
     },
     release: () => client.end(),
   }
