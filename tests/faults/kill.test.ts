@@ -1,9 +1,10 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -122,6 +123,11 @@ test('PostgreSQL flushes what it commits, and listens on a private socket only',
   expect((await stat(await readlink(path.join(dataDir, 'socket')))).mode & 0o777).toBe(0o700)
 })
 
+test('the Ctrl-C of a terminal does not reach PostgreSQL, which must outlive the requests in progress', async () => {
+  const groupOf = async (pid = 0) => (await promisify(execFile)('ps', ['-o', 'pgid=', '-p', String(pid)])).stdout.trim()
+  expect(await groupOf(await postmasterPid())).not.toBe(await groupOf(service.child.pid))
+})
+
 test('an event that got a 200 survives kill -9 of all of PostgreSQL, and the service recovers by itself', async () => {
   expect((await post('whole-warm')).status).toBe(200)
   const processes = () =>
@@ -209,10 +215,18 @@ test('an event that got a 200 survives kill -9 of the service, and the next one 
 
   service = await startService({ DATA_DIR: dataDir })
   expect(await postmasterPid()).toBe(pid)
-  expect((await post('after')).status).toBe(200)
-  service.child.kill('SIGTERM')
-  expect(await service.exit).toBe(0)
+  expect((await post('adopted')).status).toBe(200)
+  await stop()
   await expectStopped(pid)
+})
+
+test('a service brings back a PostgreSQL that it has adopted', async () => {
+  await kill(service)
+  service = await startService({ DATA_DIR: dataDir })
+  const pid = await postmasterPid()
+  process.kill(pid, 'SIGKILL')
+  await expect.poll(() => postmasterPid().catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
+  await postUntilRecorded('adopted-after')
 })
 
 test('SIGTERM while PostgreSQL is being brought back leaves none behind', async () => {
