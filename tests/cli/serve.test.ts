@@ -2,10 +2,18 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createTestDatabase } from '../support/database.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
+import { flowtrailInProcess } from './in-process.ts'
 import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory, untilPrinted } from './run.ts'
+
+/** With an embedded database that the tests of commands share. */
+let directory: Awaited<ReturnType<typeof temporaryDirectory>>
+beforeAll(async () => {
+  directory = await temporaryDirectory()
+})
+afterAll(() => directory[Symbol.asyncDispose]())
 
 test('serve --demo prints URLs, a key and a call that works when pasted, and stops on Ctrl-C pressed twice', async () => {
   await using directory = await temporaryDirectory()
@@ -40,31 +48,30 @@ test('serve --demo prints URLs, a key and a call that works when pasted, and sto
 })
 
 test('serve on the embedded database runs alongside every other command, and stops PostgreSQL on SIGTERM', async () => {
-  await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
-  const flowtrail = flowtrailWith(settings)
+  const flowtrail = flowtrailInProcess(settings)
   const demoLines = `${directory.path}/demo.ndjson`
 
   /** Runs every command; those that write do so for another project in each round. */
   const runAll = async (round: string) => {
-    expect(await printed(flowtrail('migrate', '--status'))).toContain('0001-schema')
-    expect(await printed(flowtrail('migrate'))).toMatch(/0001-schema .* false/)
-    const demoKey = await printed(flowtrail('demo', '--entries', '3'))
-    await printed(flowtrail('projects', 'create', round))
-    expect(await printed(flowtrail('projects', 'list'))).toContain(`${round} `)
-    const key = await printed(flowtrail('keys', 'create', '--project', round))
-    const successor = await printed(flowtrail('keys', 'rotate', key.slice(3, 15)))
-    await printed(flowtrail('keys', 'revoke', key.slice(3, 15)))
-    expect(await printed(flowtrail('keys', 'list', '--project', round))).toContain(successor.slice(3, 15))
+    expect(await flowtrail('migrate', '--status')).toContain('0001-schema')
+    expect(await flowtrail('migrate')).toMatch(/0001-schema .* false/)
+    const demoKey = await flowtrail('demo', '--entries', '3')
+    await flowtrail('projects', 'create', round)
+    expect(await flowtrail('projects', 'list')).toContain(`${round} `)
+    const key = await flowtrail('keys', 'create', '--project', round)
+    const successor = await flowtrail('keys', 'rotate', key.slice(3, 15))
+    await flowtrail('keys', 'revoke', key.slice(3, 15))
+    expect(await flowtrail('keys', 'list', '--project', round)).toContain(successor.slice(3, 15))
     expect(await shell(`node src/cli/main.ts export --project demo > ${demoLines}`, settings)).toMatchObject({
       status: 0,
       stderr: '',
     })
-    expect(await printed(flowtrail('import', demoLines))).toMatch(/^entry +3 +0 +0 +3$/m)
+    expect(await flowtrail('import', demoLines)).toMatch(/^entry +3 +0 +0 +3$/m)
     return demoKey
   }
 
-  await printed(flowtrail('projects', 'list'))
+  await printed(flowtrailWith(settings)('projects', 'list'))
   const keyWithout = await runAll('without')
   expect(await postgresRuns(directory.path)).toBe(false)
 
@@ -84,9 +91,8 @@ test('serve on the embedded database runs alongside every other command, and sto
 })
 
 test('an import into the embedded database that is interrupted by SIGINT stops PostgreSQL', async () => {
-  await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
-  await printed(flowtrailWith(settings)('migrate'))
+  await flowtrailInProcess(settings)('migrate')
   // Its input stays open.
   const child = startShell('exec node src/cli/main.ts import -', settings)
   try {
