@@ -35,10 +35,9 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
     if (!stop.aborted) await once(stop, 'abort')
     app.log.info('stopping: draining requests in progress')
   } finally {
-    const deadline_ms = config.server.drainTimeout_ms + CLEANUP_TIMEOUT_ms
-    const deadline = setTimeout(() => process.exit(1), deadline_ms).unref()
+    // It is never cleared: connections to a frozen PostgreSQL stay open, and keep the process alive, after their pool ended.
+    setTimeout(() => process.exit(1), config.server.drainTimeout_ms + CLEANUP_TIMEOUT_ms).unref()
     await cleanup.disposeAsync()
-    clearTimeout(deadline)
   }
 }
 

@@ -2,11 +2,10 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createTestDatabase } from '../support/database.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
 import {
-  type Flowtrail,
   flowtrailProcessWith,
   flowtrailWith,
   postgresRuns,
@@ -16,6 +15,13 @@ import {
   temporaryDirectory,
   untilPrinted,
 } from './run.ts'
+
+/** With an embedded database that the tests of commands share. */
+let directory: Awaited<ReturnType<typeof temporaryDirectory>>
+beforeAll(async () => {
+  directory = await temporaryDirectory()
+})
+afterAll(() => directory[Symbol.asyncDispose]())
 
 test('serve --demo prints URLs, a key and a call that works when pasted, and stops on Ctrl-C pressed twice', async () => {
   await using directory = await temporaryDirectory()
@@ -50,12 +56,12 @@ test('serve --demo prints URLs, a key and a call that works when pasted, and sto
 })
 
 test('serve on the embedded database runs alongside every other command, and stops PostgreSQL on SIGTERM', async () => {
-  await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
+  const flowtrail = flowtrailWith(settings)
   const demoLines = `${directory.path}/demo.ndjson`
 
   /** Runs every command; those that write do so for another project in each round. */
-  const runAll = async (round: string, flowtrail: Flowtrail) => {
+  const runAll = async (round: string) => {
     expect(await printed(flowtrail('migrate', '--status'))).toContain('0001-schema')
     expect(await printed(flowtrail('migrate'))).toMatch(/0001-schema .* false/)
     const demoKey = await printed(flowtrail('demo', '--entries', '3'))
@@ -74,12 +80,12 @@ test('serve on the embedded database runs alongside every other command, and sto
   }
 
   await printed(flowtrailProcessWith(settings)('projects', 'list'))
-  const keyWithout = await runAll('without', flowtrailWith(settings))
+  const keyWithout = await runAll('without')
   expect(await postgresRuns(directory.path)).toBe(false)
 
   const service = await startService(settings)
   try {
-    const keyBeside = await runAll('beside', flowtrailProcessWith(settings))
+    const keyBeside = await runAll('beside')
     expect(keyBeside).toBe(keyWithout)
     expect(await postgresRuns(directory.path)).toBe(true)
     const response = await fetch(`${service.address}/projects/demo/modules`, { headers: { 'X-Api-Key': keyBeside } })
@@ -93,7 +99,6 @@ test('serve on the embedded database runs alongside every other command, and sto
 })
 
 test('an import into the embedded database that is interrupted by SIGINT stops PostgreSQL', async () => {
-  await using directory = await temporaryDirectory()
   const settings = { DATA_DIR: directory.path }
   await printed(flowtrailWith(settings)('migrate'))
   // Its input stays open.

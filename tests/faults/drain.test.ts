@@ -1,6 +1,7 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import { connect as connectSocket, type Socket } from 'node:net'
-import { text } from 'node:stream/consumers'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -8,47 +9,71 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'
-import { type HeldLock, holdProject } from '../support/waiting.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 
 let database: TestDatabase
 let db: Database
 let key: string
 let service: Service
-let obstacle: HeldLock
 let sockets: Socket[]
 beforeEach(async () => {
   database = await createTestDatabase()
   db = connect(database.url, { max: 1 })
   await fillFixture(database.url)
   key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
-  service = await startService({ DATABASE_URL: database.url, LOG_LEVEL: 'info' })
-  obstacle = await holdProject(database.url)
   sockets = []
 })
 afterEach(async () => {
   for (const socket of sockets) socket.destroy()
-  await obstacle.release()
   await kill(service)
   await db.destroy()
   await database.drop()
 })
+
+const start = async (settings: Record<string, string> = {}) => {
+  service = await startService({ DATABASE_URL: database.url, LOG_LEVEL: 'info', ...settings })
+}
 
 /** A keep-alive connection; `responses` resolves to everything received when it is closed. */
 function openConnection() {
   const { hostname, port } = new URL(service.address)
   const socket = connectSocket(Number(port), hostname)
   sockets.push(socket)
-  const send = (method: string, path: string, body = '') =>
-    socket.write(
-      `${method} ${path} HTTP/1.1\r\nHost: ${hostname}\r\nX-Api-Key: ${key}\r\nContent-Type: application/json\r\n` +
-        `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-    )
+  let received = ''
+  socket.on('data', (chunk) => {
+    received += chunk
+  })
+  socket.on('error', () => {}) // it is closed as well
+  /** The head of a request without the empty line at its end. */
+  const head = (method: string, path: string, ...headers: string[]) =>
+    [`${method} ${path} HTTP/1.1`, `Host: ${hostname}`, `X-Api-Key: ${key}`, ...headers].join('\r\n')
+  const headOfPost = (body: string, ...headers: string[]) => {
+    const length = `Content-Length: ${Buffer.byteLength(body)}`
+    return `${head('POST', '/projects/demo/events', 'Content-Type: application/json', length, ...headers)}\r\n\r\n`
+  }
   return {
     socket,
-    responses: text(socket),
-    get: (path: string) => send('GET', path),
-    record: (custom_event_name: string) =>
-      send('POST', '/projects/demo/events', JSON.stringify(customEvent({ custom_event_name }))),
+    responses: once(socket, 'close').then(() => received),
+    get: (path: string) => socket.write(`${head('GET', path)}\r\n\r\n`),
+    record: (custom_event_name: string) => {
+      const body = JSON.stringify(customEvent({ custom_event_name }))
+      socket.write(headOfPost(body) + body)
+    },
+    /** Sends a request but for its last bytes, once the server has read so much of it. Resolves to what sends the rest. */
+    begin: async (method: string, path: string) => {
+      // One packet, which the server reads at once.
+      socket.write(`${head('GET', '/livez')}\r\n\r\n${head(method, path)}`)
+      await vi.waitFor(() => expect(received).toContain('"ok"'), { timeout: 30_000, interval: 10 })
+      return () => socket.write('\r\n\r\n')
+    },
+    /** The same for a post, of which only the body is missing. */
+    beginRecord: async (custom_event_name: string) => {
+      const body = JSON.stringify(customEvent({ custom_event_name }))
+      const id = randomUUID()
+      socket.write(headOfPost(body, `X-Request-Id: ${id}`))
+      await vi.waitFor(() => expect(service.stdout()).toContain(id), { timeout: 30_000, interval: 10 })
+      return () => socket.write(body)
+    },
   }
 }
 
@@ -73,20 +98,32 @@ const storedNames = async () => {
 
 test.each<[string, NodeJS.Signals[]]>([
   ['SIGTERM', ['SIGTERM']],
-  ['SIGINT, sent a second time by npm', ['SIGINT', 'SIGINT']],
-  ['SIGINT and SIGTERM, repeatedly', ['SIGINT', 'SIGTERM', 'SIGINT', 'SIGTERM']],
+  ['SIGINT, sent a second time by npm, and SIGTERM, repeatedly', ['SIGINT', 'SIGINT', 'SIGTERM', 'SIGTERM']],
 ])(
   '%s finishes the requests in flight, accepts no new ones, and exits with 0 soon',
   { timeout: SOON_ms },
   async (_, signals) => {
-    const busy = openConnection()
-    const queued = openConnection()
-    const idle = openConnection()
+    await start()
+    const obstacle = await holdProject(database.url)
+    const [busy, queued, uploading, idle] = [openConnection(), openConnection(), openConnection(), openConnection()]
     busy.record('in flight')
     await obstacle.waiting(1)
     queued.record('in the queue')
+    const upload = await uploading.beginRecord('uploaded later')
     idle.get('/livez')
     await new Promise((resolve) => idle.socket.once('data', resolve))
+    // Requests that begin before the stop and arrive after it; what no retry would help comes before the 503.
+    const late: [string, string, string][] = [
+      ['GET', '/projects/demo/modules', '503'],
+      ['POST', '/projects/demo/events', '503'],
+      ['DELETE', '/projects/demo/modules', '503'],
+      ['GET', '/livez', '503'],
+      ['GET', '/readyz', '503'],
+      ['GET', '/nowhere', '404'],
+      ['GET', '/projects/demo/modules/%ff', '400'],
+    ]
+    const connections = late.map(openConnection)
+    const arrivals = await Promise.all(connections.map((one, i) => one.begin(late[i]?.[0] ?? '', late[i]?.[1] ?? '')))
 
     for (const signal of signals) {
       service.child.kill(signal)
@@ -94,13 +131,66 @@ test.each<[string, NodeJS.Signals[]]>([
     }
     await expect.poll(isRefused).toBe(true)
     expect(statusesOf(await idle.responses)).toEqual(['200'])
-    busy.get('/projects/demo/modules')
+    for (const arrive of arrivals) arrive()
+    for (const [i, connection] of connections.entries()) {
+      const [alive, last = ''] = (await connection.responses).split(/(?<=\})(?=HTTP)/)
+      expect(alive).toContain('keep-alive')
+      expect(statusesOf(last), late[i]?.join(' ')).toEqual([late[i]?.[2]])
+      expect(last).toMatch(/^connection: close\r$/im)
+      if (late[i]?.[2] === '503') expect(last).toMatch(/^retry-after: [1-9]\d*\r$[\s\S]*"service_unavailable"/im)
+    }
+    upload()
 
     await obstacle.release()
-    // The new request gets a 503, unless the connection was closed before it was read.
-    expect(['200', '200 503']).toContain(statusesOf(await busy.responses).join(' '))
-    expect(statusesOf(await queued.responses)).toEqual(['200'])
+    for (const { responses } of [busy, queued, uploading]) {
+      expect(statusesOf(await responses)).toEqual(['200'])
+      expect(await responses).toMatch(/^connection: close\r$/im)
+    }
     expect(await service.exit).toBe(0)
-    expect(await storedNames()).toEqual(['in flight', 'in the queue'])
+    expect(service.stderr()).toBe('')
+    expect(await storedNames()).toEqual(['in flight', 'in the queue', 'uploaded later'])
   },
 )
+
+test('requests that are not finished within DRAIN_TIMEOUT_MS are cut off, and store nothing', async () => {
+  await start({ DRAIN_TIMEOUT_MS: '1', QUEUE_TIMEOUT_MS: '120000' })
+  const obstacle = await holdProject(database.url)
+  const endless = openConnection()
+  endless.record('endless')
+  await obstacle.waiting(1)
+  service.child.kill('SIGTERM')
+  expect(await endless.responses).toBe('')
+  expect(await service.exit).toBe(0)
+  await obstacle.release()
+  expect(await storedNames()).toEqual([])
+})
+
+test('the last use of a key is written before a stopping service ends', async () => {
+  await start()
+  // Lets keys be read, but not updated.
+  const obstacle = await holdLock(database.url, 'LOCK TABLE api_keys IN SHARE MODE')
+  const lastUse = async () => (await db.selectFrom('api_keys').select('last_used_at').executeTakeFirst())?.last_used_at
+  const connection = openConnection()
+  connection.get('/projects/demo/modules')
+  await obstacle.waiting(1)
+  service.child.kill('SIGTERM')
+  expect(statusesOf(await connection.responses)).toEqual(['200'])
+  await expect.poll(isRefused).toBe(true)
+  expect(await lastUse()).toBeNull()
+  await obstacle.release()
+  expect(await service.exit).toBe(0)
+  expect(service.stdout()).not.toContain('key use not recorded')
+  expect(await lastUse()).toMatch(/:00\.000Z$/)
+})
+
+test('SIGTERM at the moment at which the server begins to listen stops it too', async () => {
+  const signal = `import net from 'node:net'
+    const { listen } = net.Server.prototype
+    net.Server.prototype.listen = function (...args) {
+      process.emit('SIGTERM')
+      return listen.apply(this, args)
+    }`
+  await start({ NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(signal)}` })
+  expect(await service.exit).toBe(0)
+  expect(service.stdout()).toContain('stopping')
+})

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { expect } from 'vitest'
+import { expect, vi } from 'vitest'
 
 /** A lock that blocks every other session that requests it, until it is released. */
 export interface HeldLock {
@@ -13,6 +13,8 @@ export interface HeldLock {
 /** @param lock a statement that takes a lock, such as SELECT … FOR UPDATE or LOCK TABLE */
 export async function holdLock(databaseUrl: string, lock: string): Promise<HeldLock> {
   const client = new pg.Client(databaseUrl)
+  // A server that is killed also emits it; queries then fail.
+  client.on('error', () => {})
   await client.connect()
   await client.query('BEGIN')
   await client.query(lock)
@@ -30,8 +32,12 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<HeldL
         await client.query('SELECT pg_stat_clear_snapshot()')
         return waiting()
       }
-      await expect.poll(read, { timeout: 10_000, interval: 10 }).toHaveLength(count)
-      return read()
+      const found = async () => {
+        const pids = await read()
+        expect(pids).toHaveLength(count)
+        return pids
+      }
+      return vi.waitFor(found, { timeout: 30_000, interval: 10 })
     },
     release: () => client.end(),
   }
