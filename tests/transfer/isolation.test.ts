@@ -46,7 +46,7 @@ function recordsOf(project_id: string, n: number): Line[] {
     entry({ entry_id: 'e2', contact_id: second, module_id: n % 2 ? 'm2' : 'quiz', created_at: at(n) }),
     // Everything that can be derived is left out, so that it is derived from the project's own views and versions.
     view('v1', 10 + n, 10 * n, { total_pages: 10 * n + 5 }),
-    view('v2', 25, 10 * n + 1),
+    view('v2', 25, n % 2 ? 10 * n + 1 : 1),
     view('v3', 45 - n, n),
     custom('x1', 24 + n, { custom_event_props: `{"n":${n}}` }),
     custom('x2', 50 + n),
