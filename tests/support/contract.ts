@@ -170,6 +170,11 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
     for (const one of found) violations.push(`${request.method} ${request.url} → ${reply.statusCode}: ${one}`)
   }
 
+  // Before a handler can change the parameters.
+  app.addHook('onRequest', async (request) => {
+    const { projectId } = (request.params ?? {}) as { projectId?: string }
+    if (projectId !== undefined) projectIds.set(request, projectId)
+  })
   app.addHook('preSerialization', async (request, reply, payload) => {
     const schema =
       operations[operationOf(request) ?? '']?.responses[reply.statusCode]?.content?.['application/json']?.schema
@@ -193,11 +198,12 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
     // The route's own onSend hook removes the body of a 304 after this one has stored it.
     const sent = reply.statusCode === 304 ? '' : body
     report(request, reply, responseViolations(operationOf(request), reply.statusCode, reply.getHeaders(), sent))
-    const { projectId, ...ids } = (request.params ?? {}) as Record<string, unknown>
-    if (typeof projectId !== 'string') return
-    const given = [...Object.values(ids), ...Object.values(request.body ?? {})]
+    const projectId = projectIds.get(request)
+    if (projectId === undefined) return
+    const given = [request.params, request.body].flatMap((values) => Object.values(values ?? {}))
     report(request, reply, foreignContent(projectId, watermarks, reply.getHeaders(), sent, given))
   })
 }
 
 const bodies = new WeakMap<FastifyRequest, string>()
+const projectIds = new WeakMap<FastifyRequest, string>()

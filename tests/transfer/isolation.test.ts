@@ -46,12 +46,13 @@ function recordsOf(project_id: string, n: number): Line[] {
     entry({ entry_id: 'e2', contact_id: second, module_id: n % 2 ? 'm2' : 'quiz', created_at: at(n) }),
     // Everything that can be derived is left out, so that it is derived from the project's own views and versions.
     view('v1', 10 + n, 10 * n, { total_pages: 10 * n + 5 }),
-    view('v2', 25, 10 * n + 1),
+    view('v2', 25, n % 2 ? 10 * n + 1 : 1),
     view('v3', 45 - n, n),
     custom('x1', 24 + n, { custom_event_props: `{"n":${n}}` }),
     custom('x2', 50 + n),
     view('w1', 30, n, { entry_id: 'e2' }),
-    custom('x3', 31, { entry_id: 'e2', custom_event_name: `clicked ${n}` }),
+    // The module of this entry has the version, the one of the other project's entry does not.
+    custom('x3', 31, { entry_id: 'e2', custom_event_name: `clicked ${n}`, module_version_number: n % 2 ? 1 : 2 }),
   ]
   return lines.map((line) => ({ ...line, project_id }))
 }
@@ -66,6 +67,8 @@ const changesOf = (project_id: string, n: number): Line[] =>
     contact('c1', [{ key: 'crm', value: String(n) }], { created_at: at(2 * n) }),
     entry({ contact_id: n % 2 ? 'c1' : 'c2', updated_at: at(60 + n), entry_data: `{"n":${-n}}` }),
     custom('x4', 55 + n),
+    view('v4', 56, 100 - n),
+    // Equal lines are one event, whatever another project has under its id.
     view('v4', 56, 100 - n),
     custom('x5', 57, { custom_event_name: `swiped ${n}` }),
   ]

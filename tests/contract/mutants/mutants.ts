@@ -652,8 +652,8 @@ export const MUTANTS: Record<string, Mutant> = {
     }),
     guards: ['http/keys'],
     operation: 'listModules',
-    detectedBy: ['tests', 'schemathesis'],
-    evidence: /another project, with a key of its own, > has no rows|project_id is 'other'/,
+    detectedBy: ['document', 'tests', 'schemathesis'],
+    evidence: /another project, with a key of its own, > has no rows|project_id is ["']/,
   },
   'foreign-entry': {
     does: "reads every project's entries with any project's key",
@@ -668,8 +668,21 @@ export const MUTANTS: Record<string, Mutant> = {
     ),
     guards: ['http/keys'],
     operation: 'getEntry',
-    detectedBy: ['tests'],
-    evidence: /another project, with a key of its own, > has no entries/,
+    detectedBy: ['document', 'tests'],
+    evidence: /another project, with a key of its own, > has no entries|project_id is "/,
+  },
+  'foreign-group': {
+    does: "takes a module's group from another project's module with the same id",
+    mutate: mapBody(async ({ request }, body, db) => {
+      if (operationOf(request.routeOptions) !== 'getModule') return body
+      const { module_id = '' } = body as { module_id?: string }
+      const modules = db.selectFrom('modules').select('group_id').where('module_id', '=', module_id)
+      return { ...(body as Row), ...(await modules.orderBy('project_id', 'desc').executeTakeFirst()) }
+    }),
+    guards: ['http/isolation'],
+    operation: 'getModule',
+    detectedBy: ['document', 'tests'],
+    evidence: /group_id/,
   },
 
   // Recording
