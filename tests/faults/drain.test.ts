@@ -7,6 +7,7 @@ import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
+import { createTestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -25,7 +26,7 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   for (const socket of sockets) socket.destroy()
-  await kill(service)
+  if (service) await kill(service)
   await db.destroy()
   await database.drop()
 })
@@ -165,22 +166,36 @@ test('requests that are not finished within DRAIN_TIMEOUT_MS are cut off, and st
   expect(await storedNames()).toEqual([])
 })
 
-test('the last use of a key is written before a stopping service ends', async () => {
+test('a request that a stop finds at its key is still served, and the use of the key is written', async () => {
   await start()
-  // Lets keys be read, but not updated.
-  const obstacle = await holdLock(database.url, 'LOCK TABLE api_keys IN SHARE MODE')
-  const lastUse = async () => (await db.selectFrom('api_keys').select('last_used_at').executeTakeFirst())?.last_used_at
+  const obstacle = await holdLock(database.url, 'LOCK TABLE api_keys')
   const connection = openConnection()
   connection.get('/projects/demo/modules')
   await obstacle.waiting(1)
   service.child.kill('SIGTERM')
-  expect(statusesOf(await connection.responses)).toEqual(['200'])
   await expect.poll(isRefused).toBe(true)
-  expect(await lastUse()).toBeNull()
   await obstacle.release()
+  expect(statusesOf(await connection.responses)).toEqual(['200'])
   expect(await service.exit).toBe(0)
   expect(service.stdout()).not.toContain('key use not recorded')
-  expect(await lastUse()).toMatch(/:00\.000Z$/)
+  const { last_used_at } = await db.selectFrom('api_keys').select('last_used_at').executeTakeFirstOrThrow()
+  expect(last_used_at).toMatch(/:00\.000Z$/)
+})
+
+test('an app that closes waits for the uses of keys that are not yet written', async () => {
+  const api = await createTestApp({ fill: fillFixture })
+  const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE api_keys IN SHARE MODE')
+  // A look-up, which has a connection of its own.
+  expect((await api.call({ path: '/projects/demo/modules/quiz' })).statusCode).toBe(200)
+  await obstacle.waiting(1)
+  const closed = api.app.close().then(() => 'closed')
+  // As long as the lock is held, only the query can end.
+  expect(await Promise.race([closed, obstacle.query('SELECT pg_sleep(0.2)')])).not.toBe('closed')
+  await obstacle.release()
+  await closed
+  const used = await api.db.selectFrom('api_keys').select('last_used_at').executeTakeFirstOrThrow()
+  expect(used.last_used_at).not.toBeNull()
+  await api.close()
 })
 
 test('SIGTERM at the moment at which the server begins to listen stops it too', async () => {
