@@ -232,7 +232,7 @@ test('a service brings back a PostgreSQL that it has adopted', async () => {
 test('SIGTERM while PostgreSQL is being brought back leaves none behind', async () => {
   const pid = await postmasterPid()
   process.kill(pid, 'SIGKILL')
-  await expect.poll(() => service.stderr()).toContain('PostgreSQL has stopped; restarting it')
+  await expect.poll(() => service.stderr(), { timeout: 30_000 }).toContain('PostgreSQL has stopped; restarting it')
   service.child.kill('SIGTERM')
   expect(await service.exit).toBe(0)
   await withServer({ databaseUrl: undefined, dataDir }, async () => {})
@@ -253,7 +253,7 @@ test('SIGTERM while PostgreSQL starts ends the service without listening, and st
   await stop()
   const starting = runFlowtrail(['serve'], { DATA_DIR: dataDir })
   children.push(starting.child)
-  await expect.poll(() => starting.stderr(), { interval: 1 }).toContain('starting PostgreSQL')
+  await expect.poll(() => starting.stderr(), { timeout: 30_000, interval: 1 }).toContain('starting PostgreSQL')
   starting.child.kill('SIGTERM')
   expect(await starting.exit).toBe(0)
   expect(starting.stdout()).toBe('')

@@ -215,7 +215,8 @@ describe('a database that stops responding', () => {
     expect(modules.status).toBe(200)
     for (const response of others) expectUnavailable(response)
     // PostgreSQL's timeout is shorter than the one for its response.
-    await expect.poll(() => failures('canceling statement due to statement timeout')).toBe(2)
+    const cancelled = () => failures('canceling statement due to statement timeout')
+    await expect.poll(cancelled, { timeout: 30_000 }).toBe(2)
     expect(await statuses()).toEqual([200, 200, 200])
   })
 
