@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test check ci browser contract mutants mutants-code sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
+.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -25,6 +25,9 @@ run: node_modules/.installed ## Start the service with demo data on the embedded
 
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(if $(RECORD),RECORD_EXCHANGES="$(abspath $(RECORD))") $(RUN) test
+
+test-quick: node_modules/.installed ## Run the tests that import what has changed since the last commit, all if nothing has, except slow ones
+	@$(RUN) test:quick -- $(if $(shell git status --porcelain),--changed)
 
 check: node_modules/.installed bench/node_modules/.installed ## Check format, lint, types, imports, unused code, the contract, and that generated files are up to date
 	@$(RUN) check

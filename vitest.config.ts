@@ -1,6 +1,21 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
+const EXCLUDED = ['tests/browser/**', 'tests/contract/proxy/mock.test.ts', '**/node_modules/**']
+
+/** What `make test-quick` leaves out: tests that start processes or clusters, and those of the benchmark and the demo. */
+const SLOW = [
+  'tests/cli/**',
+  'tests/faults/**',
+  'tests/contract/{diff,release}.test.ts',
+  'tests/database/embedded.test.ts',
+  'tests/transfer/demo.test.ts',
+  'tests/unit/bench/**',
+]
+
+// A worker evaluates the modules that its files share once: a third of the whole run. No test replaces a module.
+const SHARED = { include: ['tests/**/*.test.ts'], isolate: false, unstubEnvs: true }
+
 export default defineConfig({
   test: {
     globalSetup: ['tests/support/global-setup.ts'],
@@ -18,17 +33,8 @@ export default defineConfig({
     expect: { poll: { timeout: 30_000 } },
     reporters: ['default', './tests/support/slowest-files.ts'],
     projects: [
-      {
-        extends: true,
-        test: {
-          name: 'unit',
-          include: ['tests/**/*.test.ts'],
-          exclude: ['tests/browser/**', 'tests/contract/proxy/mock.test.ts', '**/node_modules/**'],
-          // A worker evaluates the modules that its files share once: a third of the whole run. No test replaces a module.
-          isolate: false,
-          unstubEnvs: true,
-        },
-      },
+      { extends: true, test: { name: 'unit', ...SHARED, exclude: EXCLUDED } },
+      { extends: true, test: { name: 'quick', ...SHARED, exclude: [...EXCLUDED, ...SLOW] } },
       { extends: true, test: { name: 'browser', include: ['tests/browser/**/*.test.ts'] } },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
