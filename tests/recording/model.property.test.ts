@@ -82,7 +82,7 @@ const views = fc.array(
   }),
   { maxLength: 6 },
 )
-/** Posts sent together, an earlier post sent again, or an import. */
+/** Posts sent together, an earlier post sent again twice at once, or an import. */
 const step = fc.oneof(
   { weight: 8, arbitrary: fc.record({ posts: fc.array(post, { minLength: 1, maxLength: 6 }) }) },
   { weight: 3, arbitrary: fc.record({ again: fc.nat(9), key: fc.constantFrom('K', 'k') }) },
@@ -183,7 +183,9 @@ class History {
     if ('posts' in step) return this.#post(step.posts)
     if ('entry' in step) return this.#import([], [{ ...step.entry, module_id: 'm1' }], step.views)
     const earlier = this.#sent[step.again]?.post
-    if (earlier) await this.#post([{ ...earlier, identifiers: earlier.identifiers.toReversed(), key: step.key }])
+    if (!earlier) return
+    const again = { ...earlier, identifiers: earlier.identifiers.toReversed(), key: step.key }
+    await this.#post([again, again])
   }
 
   async #post(posts: PostStep[]): Promise<void> {
