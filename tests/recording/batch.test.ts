@@ -94,6 +94,16 @@ describe('events that arrive together', () => {
     expect(transactions).toBe(3)
   })
 
+  test('fill a batch up to its limit from several projects', async () => {
+    const small = new Recorder(pool, { maxBatchSize: 4 })
+    const transactions = await transactionsOf(() =>
+      Promise.all(
+        Array.from({ length: 9 }, (_, i) => small.record(['demo', 'other', 'third'][i % 3] ?? '', parsedEvent())),
+      ),
+    )
+    expect(transactions).toBe(3)
+  })
+
   test('have the outcome of one after another: each sees the contacts that earlier ones added or extended', async () => {
     const [a, b, c] = [freshValue(), freshValue(), freshValue()]
     const outcomes = await Promise.all(

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { ContactResolver } from '../../src/recording/contacts.ts'
 import type { TestApp } from '../support/app.ts'
 import {
   contact,
@@ -7,6 +9,7 @@ import {
   eventsOf,
   freshValue,
   importInto,
+  parsedEvent,
   post,
   record,
   rowCounts,
@@ -184,6 +187,18 @@ describe('the identifier contact_id', () => {
     expect(await contactOf({ contact_id: value })).not.toBe(contactId)
     expect(await contactOf({ contact_id: JSON.stringify(contactId) })).toBe(contactId)
   })
+})
+
+test('a contact that a batch adds is known by its own id to the events after it', () => {
+  const resolver = new ContactResolver([], [])
+  const now = toIsoTimestamp(new Date('2026-03-01T09:30:00.000Z'))
+  const resolve = (pairs: Record<string, string>) =>
+    resolver.resolve('demo', parsedEvent({ identifiers: identifiers(pairs) }).identifiers, now)
+  const added = resolve({ email: '"a"' })
+  const contact_id = JSON.stringify((added as { contact_id: string }).contact_id)
+  expect(resolve({ contact_id })).toEqual(added)
+  expect(resolve({ contact_id, email: '"a"' })).toEqual(added)
+  expect(resolver.added.contacts).toHaveLength(1)
 })
 
 describe('two values', () => {

@@ -31,7 +31,7 @@ afterAll(async () => {
 
 /** So few that many coincide. */
 const at = (second: number) => `2026-02-01T00:00:0${second}.000Z`
-const second = fc.nat(9)
+const second = fc.nat(5)
 
 /** Spellings of a few values, each with what it means. */
 const VALUES: [value: string, meaning: string][] = [
@@ -50,11 +50,14 @@ const VALUES: [value: string, meaning: string][] = [
   ['"\\u0063\\u0032"', 'string:c2'],
   ['"nobody"', 'string:nobody'],
 ]
+const C1 = VALUES.findIndex(([, meaning]) => meaning === 'string:c1')
 /** What the imported contacts are known by, besides their ids. */
 const IMPORTED = { c1: ['"a"', 'string:a'], c2: [' 2', 'number 2'] } as const
 
 /** An identifier of the key contact_id can also hold the id that the service gave to the contact of an earlier post. */
 const identifier = fc.oneof(
+  // Often an imported contact, which has entries and page views.
+  { weight: 12, arbitrary: fc.constant({ key: 'contact_id', value: C1 }) },
   {
     weight: 8,
     arbitrary: fc.record({ key: fc.constantFrom('email', 'phone', 'contact_id'), value: fc.nat(VALUES.length - 1) }),
@@ -64,7 +67,7 @@ const identifier = fc.oneof(
 const post = fc.record({
   project: fc.nat(1),
   module_id: fc.oneof(
-    { weight: 9, arbitrary: fc.constantFrom('m1', 'm2') },
+    { weight: 9, arbitrary: fc.constantFrom('m1', 'm1', 'm2') },
     { weight: 1, arbitrary: fc.constant('absent') },
   ),
   second,
@@ -75,14 +78,14 @@ const post = fc.record({
 })
 const views = fc.array(
   fc.record({
-    entry: fc.nat(4),
+    entry: fc.nat(5),
     second,
     page_index: fc.nat(3),
     total_pages: fc.constantFrom(undefined, null, 5, 6),
   }),
-  { maxLength: 6 },
+  { maxLength: 16 },
 )
-/** Posts sent together, an earlier post sent again, or an import. */
+/** Posts sent together, an earlier post sent again twice at once, or an import. */
 const step = fc.oneof(
   { weight: 8, arbitrary: fc.record({ posts: fc.array(post, { minLength: 1, maxLength: 6 }) }) },
   { weight: 3, arbitrary: fc.record({ again: fc.nat(9), key: fc.constantFrom('K', 'k') }) },
@@ -91,8 +94,12 @@ const step = fc.oneof(
 const start = fc.record({
   versions: fc.array(fc.option(second, { nil: undefined, freq: 3 }), { maxLength: 4 }),
   entries: fc.array(
-    fc.record({ contact: fc.constantFrom('c1', 'c2'), module_id: fc.constantFrom('m1', 'm2'), second }),
-    { maxLength: 4 },
+    fc.record({
+      contact: fc.constantFrom('c1', 'c1', 'c1', 'c2'),
+      module_id: fc.constantFrom('m1', 'm1', 'm1', 'm2'),
+      second,
+    }),
+    { minLength: 2, maxLength: 6 },
   ),
   views,
 })
@@ -183,7 +190,9 @@ class History {
     if ('posts' in step) return this.#post(step.posts)
     if ('entry' in step) return this.#import([], [{ ...step.entry, module_id: 'm1' }], step.views)
     const earlier = this.#sent[step.again]?.post
-    if (earlier) await this.#post([{ ...earlier, identifiers: earlier.identifiers.toReversed(), key: step.key }])
+    if (!earlier) return
+    const again = { ...earlier, identifiers: earlier.identifiers.toReversed(), key: step.key }
+    await this.#post([again, again])
   }
 
   async #post(posts: PostStep[]): Promise<void> {
