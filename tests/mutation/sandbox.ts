@@ -10,7 +10,7 @@ export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database'
 
 /** Tests about documents, tools and the command line, which check none of these folders or only repeat what others check. */
 const EXCLUDED = [
-  'tests/{browser,cli,unit/bench}/**',
+  'tests/{browser,cli,unit/bench,unit/mutation}/**',
   'tests/unit/{imports,references}.test.ts',
   'tests/contract/{diff,release,checks-bite}.test.ts',
   'tests/contract/{proxy,sdks}/**',
