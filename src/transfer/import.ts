@@ -26,9 +26,11 @@ export interface ImportSizes {
    * takes for the foreign key checks of the statement, and the time between two progress reports.
    */
   chunk_pages: number
+  /** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
+  analyze_from_lines: number
 }
 
-const SIZES: ImportSizes = { batch_characters: 256 * 1024, chunk_pages: 1000 }
+const SIZES: ImportSizes = { batch_characters: 256 * 1024, chunk_pages: 1000, analyze_from_lines: 10_000 }
 
 export interface ImportProgress {
   phase: 'reading' | 'merging'
@@ -58,9 +60,6 @@ export interface ImportSummary {
   identifiers_added: number
 }
 
-/** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
-const ANALYZE_THRESHOLD_lines = 10_000
-
 /**
  * Imports newline-delimited JSON in one transaction (docs/semantics.md#import): all of it or nothing.
  * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
@@ -72,14 +71,15 @@ const ANALYZE_THRESHOLD_lines = 10_000
 export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
-  options: ImportOptions = {},
+  { now = new Date(), onProgress = () => {}, ...options }: ImportOptions = {},
 ): Promise<ImportSummary> {
+  const sizes = { ...SIZES, ...options.sizes }
   return withClient(pool, async (client) => {
     await beginLongTransaction(client, 'READ COMMITTED')
     try {
-      const summary = await importInto(client, input, options)
+      const summary = await importInto(client, input, { now, onProgress, sizes })
       await client.query('COMMIT')
-      if (summary.lines >= ANALYZE_THRESHOLD_lines) await analyze(client)
+      if (summary.lines >= sizes.analyze_from_lines) await analyze(client)
       return summary
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {})
@@ -98,9 +98,8 @@ function explainConflict(error: unknown): unknown {
 async function importInto(
   client: pg.PoolClient,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {}, sizes }: ImportOptions,
+  { now, onProgress, sizes: { batch_characters, chunk_pages } }: Required<ImportOptions> & { sizes: ImportSizes },
 ): Promise<ImportSummary> {
-  const { batch_characters, chunk_pages } = { ...SIZES, ...sizes }
   const stage = new Stage(client, batch_characters)
   const splitter = new LineSplitter()
   const limits = limitsAt(now)

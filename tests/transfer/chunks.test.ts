@@ -148,3 +148,17 @@ test('records that only CR separates are one bad line', async () => {
   const records = ['a', 'b'].map((project_id) => JSON.stringify(project({ project_id }))).join('\r')
   await expect(load(pool, [project(), records])).rejects.toThrow(/^line 2: must be one JSON object: /)
 })
+
+test('an import of many lines leaves fresh statistics for the planner, a small one does not take the time', async () => {
+  await using own = await openDatabase()
+  await own.pool.query('ALTER TABLE events SET (autovacuum_enabled = off)')
+  const analyzed = async () => {
+    const { rows } = await own.pool.query("SELECT relname FROM pg_class WHERE relname = 'events' AND reltuples >= 0")
+    return rows.length > 0
+  }
+  const lines = inProject('analyzed')
+  await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length + 1 } })
+  expect(await analyzed()).toBe(false)
+  await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length } })
+  expect(await analyzed()).toBe(true)
+})
