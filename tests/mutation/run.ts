@@ -85,6 +85,7 @@ async function work(sandbox: string, mutants: Iterable<Mutant>, coverage: Covera
     const text = sources.get(file) as string
     const { kills, survivors } = tallies.get(file) as Tally
     const tests = testsOf(coverage, mutant, text).sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0))
+    const start_ms = performance.now()
     const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
     if (verdict === 'stuck') {
       worker.kill('SIGKILL')
@@ -96,7 +97,10 @@ async function work(sandbox: string, mutants: Iterable<Mutant>, coverage: Covera
     } else {
       kills.set(verdict.killer, (kills.get(verdict.killer) ?? 0) + 1)
     }
-    if (VERBOSE) console.log(`${file}:${line} ${name}: ${verdict === 'stuck' ? verdict : verdict.failure}`)
+    if (VERBOSE) {
+      const finding = verdict === 'stuck' ? verdict : (verdict.failure ?? 'survives')
+      console.log(`${file}:${line} ${name} (${((performance.now() - start_ms) / 1000).toFixed(1)} s): ${finding}`)
+    }
     finish(file)
   }
   worker.disconnect()

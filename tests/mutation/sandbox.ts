@@ -25,8 +25,8 @@ export const vitestOptions = (setupFiles: string[] = []) => ({
   unstubEnvs: true,
   maxWorkers: availableParallelism(),
   // A mutant may make a test wait for ever.
-  testTimeout: 20_000,
-  hookTimeout: 30_000,
+  testTimeout: 15_000,
+  hookTimeout: 20_000,
   teardownTimeout: 2_000,
   expect: { poll: { timeout: 10_000 } },
   // A failing assertion may print a whole response, about which light-my-request warns.
