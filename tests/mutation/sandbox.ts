@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, symlinkSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
+import type { TestSequencer, TestSpecification } from 'vitest/node'
 
 export const ROOT = path.join(import.meta.dirname, '../..')
 
@@ -17,18 +18,21 @@ const EXCLUDED = [
   'tests/database/{catalog,embedded,migrate}.test.ts',
 ]
 
+class AsGiven implements TestSequencer {
+  shard = (files: TestSpecification[]) => files
+  sort = (files: TestSpecification[]) => files
+}
+
 /** Options of Vitest for the runs in a sandbox. */
 export const vitestOptions = (setupFiles: string[] = []) => ({
   include: ['tests/**/*.test.ts'],
   exclude: ['**/node_modules/**', ...EXCLUDED],
+  env: { PROPERTY_SHRINK: 'no' },
+  // In the order in which they are named, the most promising first; Vitest would begin with the slowest.
+  sequence: { sequencer: AsGiven },
   setupFiles: [...setupFiles, 'tests/support/restore-globals.ts'],
   unstubEnvs: true,
   maxWorkers: availableParallelism(),
-  // A mutant may make a test wait for ever.
-  testTimeout: 15_000,
-  hookTimeout: 20_000,
-  teardownTimeout: 2_000,
-  expect: { poll: { timeout: 10_000 } },
   // A failing assertion may print a whole response, about which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 })

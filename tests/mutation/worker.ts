@@ -17,6 +17,14 @@ export interface Verdict {
   failure?: string
 }
 
+/** Far more than any test takes; a mutant may make one wait for ever. */
+const TIMEOUTS = {
+  testTimeout: 10_000,
+  hookTimeout: 15_000,
+  teardownTimeout: 2_000,
+  expect: { poll: { timeout: 5_000 } },
+}
+
 /** How many test files run one by one. */
 const ALONE = 3
 
@@ -28,6 +36,7 @@ const vitest = await createVitest(
   {
     test: {
       ...vitestOptions(),
+      ...TIMEOUTS,
       globalSetup: ['tests/support/global-setup.ts'],
       isolate: false,
       maxWorkers: 1,
