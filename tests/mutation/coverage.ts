@@ -61,9 +61,23 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   }
 }
 
+/** How long the fast tests of a mutant may take together, in milliseconds of the coverage run. */
+const FAST_ms = 10_000
+
 /** The test files that run the function that a mutant changes, the fastest first. */
-export function testsOf({ functions, durations_ms }: Coverage, { file, start }: Mutant, text: string): string[] {
+export function testsOf(
+  { functions, durations_ms }: Coverage,
+  { file, start }: Mutant,
+  text: string,
+): { fast: string[]; slow: string[] } {
   const changed = `${file} ${functionAt(text, start)}`
+  const duration = (test: string) => durations_ms.get(test) ?? 0
   const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
-  return covering.sort((a, b) => (durations_ms.get(a) ?? 0) - (durations_ms.get(b) ?? 0))
+  const sorted = covering.sort((a, b) => duration(a) - duration(b))
+  let total_ms = 0
+  const isFast = sorted.map((test) => {
+    total_ms += duration(test)
+    return total_ms <= FAST_ms
+  })
+  return { fast: sorted.filter((_, i) => isFast[i]), slow: sorted.filter((_, i) => !isFast[i]) }
 }

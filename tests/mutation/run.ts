@@ -52,23 +52,32 @@ async function tryMutants(): Promise<void> {
     const sandboxes = Array.from({ length: availableParallelism() }, (_, i) => path.join(home, String(i)))
     for (const sandbox of sandboxes) createSandbox(sandbox)
     const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
-    const remaining = queue()
-    await Promise.all(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
+    const mutants = mutantsThatCompile()
+    await Promise.all(sandboxes.map((sandbox) => work(sandbox, mutants, coverage)))
   } finally {
     await server.release()
     rmSync(home, { recursive: true })
   }
 }
 
+/** Whether the slow tests, which few mutants need, run on a mutant as well. */
+type Pass = 'fast tests' | 'slow tests'
+
+/** Mutants that the fast tests do not detect. The slow ones are for the end, when it is known which are needed. */
+const undetected: Mutant[] = []
+
 /** The mutants that compile. The compiler decides only when one is asked for, while the tests of others run. */
-function* queue(): Generator<Mutant> {
+function* mutantsThatCompile(): Generator<Mutant, undefined> {
   const compiles = createCompileCheck(ROOT)
   const end_ms = MINUTES ? performance.now() + Number(MINUTES) * 60_000 : Number.POSITIVE_INFINITY
   for (const [file, text] of selected) {
     const tally: Tally = { mutants: 0, survivors: [], kills: new Map(), pending: 1 }
     tallies.set(file, tally)
     for (const mutant of mutantsOf(file, text)) {
-      if (performance.now() > end_ms) return console.log(`The time is up at ${file}:${mutant.line}.`)
+      if (performance.now() > end_ms) {
+        console.log(`The time is up at ${file}:${mutant.line}.`)
+        return
+      }
       if (!compiles(path.join(ROOT, file), mutated(text, mutant))) continue
       tally.mutants += 1
       tally.pending += 1
@@ -78,31 +87,33 @@ function* queue(): Generator<Mutant> {
   }
 }
 
-async function work(sandbox: string, mutants: Iterable<Mutant>, coverage: Coverage): Promise<void> {
+async function work(sandbox: string, mutants: Iterator<Mutant, undefined>, coverage: Coverage): Promise<void> {
   let worker = await startWorker(sandbox)
-  for (const mutant of mutants) {
+  const tryOne = async (mutant: Mutant, pass: Pass) => {
     const { file, name, line } = mutant
     const text = sources.get(file) as string
     const { kills, survivors } = tallies.get(file) as Tally
-    const tests = testsOf(coverage, mutant, text).sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0))
-    const start_ms = performance.now()
+    const { fast, slow } = testsOf(coverage, mutant, text)
+    const tests = pass === 'fast tests' ? fast.sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0)) : slow
     const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
     if (verdict === 'stuck') {
       worker.kill('SIGKILL')
       writeFileSync(path.join(sandbox, file), text)
       worker = await startWorker(sandbox)
-    } else if (verdict.killer === undefined) {
-      survivors.push(name)
-      console.log(`${file}:${line} survives ${tests.length} test files: ${name}`)
-    } else {
+    } else if (verdict.killer !== undefined) {
       kills.set(verdict.killer, (kills.get(verdict.killer) ?? 0) + 1)
+    } else if (pass === 'fast tests') {
+      return undetected.push(mutant)
+    } else {
+      survivors.push(name)
+      console.log(`${file}:${line} survives ${fast.length + slow.length} test files: ${name}`)
     }
-    if (VERBOSE) {
-      const finding = verdict === 'stuck' ? verdict : (verdict.failure ?? 'survives')
-      console.log(`${file}:${line} ${name} (${((performance.now() - start_ms) / 1000).toFixed(1)} s): ${finding}`)
-    }
+    if (VERBOSE)
+      console.log(`${file}:${line} ${name}: ${verdict === 'stuck' ? verdict : (verdict.failure ?? 'survives')}`)
     finish(file)
   }
+  for (let next = mutants.next(); !next.done; next = mutants.next()) await tryOne(next.value, 'fast tests')
+  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) await tryOne(mutant, 'slow tests')
   worker.disconnect()
   await once(worker, 'exit')
 }
