@@ -44,6 +44,8 @@ test.each([
   ` ${TEXT}`,
   `${TEXT} `,
   `${TEXT},${TEXT}`,
+  // With a right checksum, by Python again.
+  'xft_0123456789ab_ABCDEFGHIJKLMNOPQRSTUVWXYZa0trGZZ',
 ])('parseKey refuses %j', (text) => {
   expect(parseKey(text)).toBeUndefined()
 })

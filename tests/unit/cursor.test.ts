@@ -65,6 +65,10 @@ test('a cursor cut short at any place is refused', () => {
   }
 })
 
+test.each(['=', '==', '\n', ' '])('a cursor followed by %j is refused: a cursor has one spelling', (more) => {
+  expect(() => decodeCursor(SCOPE, encodeCursor(SCOPE, [1]) + more, isAny)).toThrow('is not a cursor of this list')
+})
+
 test('fingerprint depends on every part of a scope, and on its position', () => {
   const scopes = [['a', 'b'], ['ab'], ['b', 'a'], ['a', 'b', undefined], ['a', undefined, 'b'], ['a,b'], ['a', 'B']]
   expect(new Set(scopes.map((scope) => fingerprint(scope).toString('hex'))).size).toBe(scopes.length)
