@@ -30,6 +30,8 @@ interface Tally {
   pending: number
 }
 const tallies = new Map<string, Tally>()
+/** Mutants that the fast tests do not detect. The slow ones are for the end, when it is known which are needed. */
+const undetected: Mutant[] = []
 
 const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
@@ -62,9 +64,6 @@ async function tryMutants(): Promise<void> {
 
 /** Whether the slow tests, which few mutants need, run on a mutant as well. */
 type Pass = 'fast tests' | 'slow tests'
-
-/** Mutants that the fast tests do not detect. The slow ones are for the end, when it is known which are needed. */
-const undetected: Mutant[] = []
 
 /** The mutants that compile. The compiler decides only when one is asked for, while the tests of others run. */
 function* mutantsThatCompile(): Generator<Mutant, undefined> {
