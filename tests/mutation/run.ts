@@ -30,7 +30,7 @@ interface Tally {
   pending: number
 }
 const tallies = new Map<string, Tally>()
-/** Mutants that the fast tests do not detect. The slow ones are for the end, when it is known which are needed. */
+/** Mutants that the fast tests do not detect. */
 const undetected: Mutant[] = []
 
 const results = readResults()
@@ -54,8 +54,8 @@ async function tryMutants(): Promise<void> {
     const sandboxes = Array.from({ length: availableParallelism() }, (_, i) => path.join(home, String(i)))
     for (const sandbox of sandboxes) createSandbox(sandbox)
     const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
-    const mutants = mutantsThatCompile()
-    await Promise.all(sandboxes.map((sandbox) => work(sandbox, mutants, coverage)))
+    const remaining = trials()
+    await Promise.all(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
   } finally {
     await server.release()
     rmSync(home, { recursive: true })
@@ -65,8 +65,16 @@ async function tryMutants(): Promise<void> {
 /** Whether the slow tests, which few mutants need, run on a mutant as well. */
 type Pass = 'fast tests' | 'slow tests'
 
-/** The mutants that compile. The compiler decides only when one is asked for, while the tests of others run. */
-function* mutantsThatCompile(): Generator<Mutant, undefined> {
+interface Trial {
+  mutant: Mutant
+  pass: Pass
+}
+
+/**
+ * What to try, file by file: the mutants that compile, and then those of them that the fast tests do not detect. The
+ * compiler decides only when the next one is asked for, while the tests of others run.
+ */
+function* trials(): Generator<Trial, undefined> {
   const compiles = createCompileCheck(ROOT)
   const end_ms = MINUTES ? performance.now() + Number(MINUTES) * 60_000 : Number.POSITIVE_INFINITY
   for (const [file, text] of selected) {
@@ -80,15 +88,16 @@ function* mutantsThatCompile(): Generator<Mutant, undefined> {
       if (!compiles(path.join(ROOT, file), mutated(text, mutant))) continue
       tally.mutants += 1
       tally.pending += 1
-      yield mutant
+      yield { mutant, pass: 'fast tests' }
     }
     finish(file)
+    for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) yield { mutant, pass: 'slow tests' }
   }
 }
 
-async function work(sandbox: string, mutants: Iterator<Mutant, undefined>, coverage: Coverage): Promise<void> {
+async function work(sandbox: string, remaining: Iterator<Trial, undefined>, coverage: Coverage): Promise<void> {
   let worker = await startWorker(sandbox)
-  const tryOne = async (mutant: Mutant, pass: Pass) => {
+  const tryOne = async ({ mutant, pass }: Trial) => {
     const { file, name, line } = mutant
     const text = sources.get(file) as string
     const { kills, survivors } = tallies.get(file) as Tally
@@ -111,8 +120,9 @@ async function work(sandbox: string, mutants: Iterator<Mutant, undefined>, cover
       console.log(`${file}:${line} ${name}: ${verdict === 'stuck' ? verdict : (verdict.failure ?? 'survives')}`)
     finish(file)
   }
-  for (let next = mutants.next(); !next.done; next = mutants.next()) await tryOne(next.value, 'fast tests')
-  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) await tryOne(mutant, 'slow tests')
+  for (let next = remaining.next(); !next.done; next = remaining.next()) await tryOne(next.value)
+  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift())
+    await tryOne({ mutant, pass: 'slow tests' })
   worker.disconnect()
   await once(worker, 'exit')
 }
