@@ -46,7 +46,7 @@ export function parseTimestamp(text: string): ParsedTimestamp {
   if (CANONICAL.test(text)) return { ok: true, iso: text as IsoTimestamp }
   const parts = RFC3339.exec(text)
   if (!parts) return { ok: false, issue: describeMalformed(text) }
-  const [year, month, day, hour, minute, second] = parts.slice(1, 7).map(Number) as DateTimeParts
+  const [year, month, day, hour, minute, second] = parts.slice(1).map(Number) as DateTimeParts
   const ms = Number((parts[7] ?? '').slice(0, 3).padEnd(3, '0'))
   const offsetHour = Number(parts[9] ?? 0)
   const offsetMinute = Number(parts[10] ?? 0)
@@ -54,7 +54,7 @@ export function parseTimestamp(text: string): ParsedTimestamp {
     (clamp(offsetHour, 0, 23) * 60 + clamp(offsetMinute, 0, 59)) * MINUTE_ms * (parts[8] === '-' ? -1 : 1)
 
   const lastDay = daysIn(year, clamp(month, 1, 12))
-  const date = [clamp(year, 1, 9999), clamp(month, 1, 12), clamp(day, 1, lastDay)] as const
+  const date = [Math.max(year, 1), clamp(month, 1, 12), clamp(day, 1, lastDay)] as const
   const time = hour > 23 ? ([24] as const) : ([hour, clamp(minute, 0, 59), clamp(second, 0, 59), ms] as const)
   // The instant given or, where it does not exist, the nearest that does.
   const instant_ms = utc(...date, ...time) - offset_ms
@@ -89,7 +89,7 @@ function describeMalformed(text: string): string {
     repaired = repair(repaired)
     hints.push(hint)
   }
-  const usable = hints.length > 0 && RFC3339.test(repaired) && parseTimestamp(repaired).ok
+  const usable = RFC3339.test(repaired) && parseTimestamp(repaired).ok
   const hint = usable ? ` (${hints.join('; ')})` : ''
   return `must be an RFC 3339 date-time with an offset or Z${hint}; for example ${usable ? repaired : TIMESTAMP_EXAMPLE}`
 }

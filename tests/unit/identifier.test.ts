@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { canonicalValue, identifierDigest, identifierKeyIssue } from '../../src/domain/identifier.ts'
+import { canonicalValue, contactIdOf, identifierDigest, identifierKeyIssue } from '../../src/domain/identifier.ts'
 
 /** Groups of spellings of one value; values of different groups differ. */
 const SAME = [
@@ -113,4 +113,15 @@ test.each([
 test('identifierDigest is SHA-256 of key, NUL and canonical value, so that the key’s end counts', () => {
   expect(identifierDigest('email', 'sa')).toEqual(createHash('sha256').update('email\0sa').digest())
   expect(identifierDigest('a', 'sb')).not.toEqual(identifierDigest('as', 'b'))
+})
+
+test.each([
+  ['contact_id', 'sc1', 'c1'],
+  ['contact_id', 'ssn', 'sn'],
+  ['contact_id', 'n5e0', undefined],
+  ['contact_id', 'btrue', undefined],
+  ['email', 'sc1', undefined],
+  ['Contact_id', 'sc1', undefined],
+])('contactIdOf the key %s with the canonical value %s is %s', (key, canonical, contactId) => {
+  expect(contactIdOf({ key, canonical })).toBe(contactId)
 })

@@ -45,6 +45,8 @@ test('the canonical form is accepted unchanged for every day that exists, and fo
 const NONEXISTENT = [
   ['0000-12-31T00:00:00Z', 'the year must be 0001 to 9999', '0001-12-31T00:00:00.000Z'],
   ['2026-00-10T00:00:00Z', 'the month must be 01 to 12', '2026-01-10T00:00:00.000Z'],
+  ['2026-00-31T00:00:00Z', 'the month must be 01 to 12', '2026-01-31T00:00:00.000Z'],
+  ['2026-13-31T00:00:00Z', 'the month must be 01 to 12', '2026-12-31T00:00:00.000Z'],
   ['2026-13-10T00:00:00Z', 'the month must be 01 to 12', '2026-12-10T00:00:00.000Z'],
   ['2026-02-30T10:20:30Z', 'the day must be 01 to 28 in that month', '2026-02-28T10:20:30.000Z'],
   ['2024-02-30T10:20:30Z', 'the day must be 01 to 29 in that month', '2024-02-29T10:20:30.000Z'],
@@ -54,6 +56,7 @@ const NONEXISTENT = [
   ['2026-04-99T99:99:99Z', 'the day must be 01 to 30 in that month', '2026-05-01T00:00:00.000Z'],
   ['2026-02-30T01:00:00+02:00', 'the day must be 01 to 28 in that month', '2026-02-27T23:00:00.000Z'],
   ['2026-03-01T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '2026-03-02T00:00:00.000Z'],
+  ['2026-03-01T24:30:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '2026-03-02T00:00:00.000Z'],
   ['9999-12-31T24:00:00Z', 'the hour must be 00 to 23 (midnight is 00:00 of the next day)', '9999-12-31T23:59:59.999Z'],
   ['2026-03-01T10:60:00Z', 'the minute must be 00 to 59', '2026-03-01T10:59:00.000Z'],
   ['2016-12-31T23:59:60Z', 'the second must be 00 to 59 (leap seconds are not accepted)', '2016-12-31T23:59:59.000Z'],
@@ -72,6 +75,14 @@ const NONEXISTENT = [
 const MALFORMED = [
   ['2026-03-01', ' (a time is required)', '2026-03-01T00:00:00Z'],
   ['2026-03-01T09:30:00 01:00', ' (in a URL, encode the + of an offset as %2B)', '2026-03-01T09:30:00+01:00'],
+  [
+    '2026-03-01 09:30:00 01:00',
+    ' (in a URL, encode the + of an offset as %2B; separate date and time with T)',
+    '2026-03-01T09:30:00+01:00',
+  ],
+  // The longest that is repaired, and one character more.
+  [`2026-03-01T09:30:00.${'0'.repeat(20)}`, ' (an offset or Z is required)', `2026-03-01T09:30:00.${'0'.repeat(20)}Z`],
+  [`2026-03-01T09:30:00.${'0'.repeat(21)}`, '', '2026-03-01T09:30:00.000Z'],
   ['2026-03-01 09:30:00Z', ' (separate date and time with T)', '2026-03-01T09:30:00Z'],
   ['2026-03-01 09:30:00', ' (separate date and time with T; an offset or Z is required)', '2026-03-01T09:30:00Z'],
   ['2026-03-01T09:30:00', ' (an offset or Z is required)', '2026-03-01T09:30:00Z'],
@@ -94,6 +105,9 @@ const MALFORMED = [
       ' 2026-03-01T09:30:00Z',
       '2026-03-01T09:30:00Z ',
       '2026-03-01T09:30:00Z\n',
+      ' 2026-03-01T09:30:00.000Z',
+      '2026-03-01T09:30:00.000Z ',
+      '2026-03-01T09:30:00.000Z\n',
     )
     .concat('2026-03-01T09:30:00,5Z', '2026-03-01T09:30:00.Z', '2026-03-01T09:30:00+01', '2026-03-01T09:30:00−01:00')
     .concat('٢٠٢٦-03-01T09:30:00Z', '2026-03-01T09:30:00Z\0', '2026-02-30', '9'.repeat(100_000), ' '.repeat(100_000))
