@@ -79,7 +79,8 @@ export function mutantsOf(file: string, text: string): Mutant[] {
   const add = (start: number, end: number, replacement: string, node: ts.Node) => {
     const { line } = source.getLineAndCharacterOfPosition(start)
     const context = contextOf(node)
-    const [from, to] = [Math.min(context.getStart(), start), Math.max(context.end, end)]
+    const isShort = context.getWidth() <= CONTEXT_characters
+    const [from, to] = isShort ? [Math.min(context.getStart(), start), Math.max(context.end, end)] : [start, end]
     const shown = (part: string) => part.replace(/\s+/g, ' ').trim() || '(nothing)'
     const after = text.slice(from, start) + replacement + text.slice(end, to)
     const name = `${ownerOf(node)}: ${shown(text.slice(from, to))} → ${shown(after)}`

@@ -13,7 +13,7 @@ import type { Task, Verdict } from './worker.ts'
 
 /**
  * `make mutants-code`: makes one small mistake after another in the sources and runs the tests that run the changed
- * function, until one fails. Tries the files that have changed since the results in results.json, or those of
+ * function, until one fails. Tries the files that have changed since their result in results.json, or those of
  * `ONLY=path,path` (a folder or file; `ONLY=src` for all); at most for `MINUTES=n`. Writes the results, and fails when a
  * mutant survives without a reason, or when the tests detect less than 95 % in a folder.
  */
@@ -36,12 +36,14 @@ const undetected: Mutant[] = []
 const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
 for (const file of Object.keys(results)) if (!sources.has(file)) delete results[file]
-const hasChanged = ([file, text]: [string, string]) => digestOf(text) !== results[file]?.sha256
+const hasChanged = ([file, text]: [string, string]) => results[file] && digestOf(text) !== results[file].sha256
 const within = (place: string) => [...sources].filter(([file]) => file.startsWith(place))
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
 const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(hasChanged)
 if (selected.length > 0) await tryMutants()
 printScores()
+const untried = [...sources.keys()].filter((file) => !results[file])
+if (untried.length > 0) console.log(`Not tried yet (ONLY=path tries them): ${untried.join(', ')}`)
 const issues = issuesOf(results)
 for (const issue of issues) console.log(issue)
 process.exitCode = issues.length > 0 ? 1 : 0
@@ -166,8 +168,8 @@ async function judge(worker: ChildProcess, task: Task): Promise<Verdict | 'stuck
 }
 
 function printScores(): void {
-  for (const { folder, mutants, detected } of scores(results)) {
-    const percent = mutants === 0 ? '' : `${((100 * detected) / mutants).toFixed(1)} %`
+  for (const { folder, mutants, detected } of scores(results).filter(({ mutants }) => mutants > 0)) {
+    const percent = `${((100 * detected) / mutants).toFixed(1)} %`
     console.log(
       `src/${folder.padEnd(10)} ${String(detected).padStart(4)} of ${String(mutants).padStart(4)}  ${percent}`,
     )

@@ -9,9 +9,10 @@ export const ROOT = path.join(import.meta.dirname, '../..')
 /** The source folders whose code is mutated. */
 export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database', 'http'] as const
 
-/** Tests about documents, tools and the command line, which check none of these folders or only repeat what others check. */
+/** Tests about documents, tools and processes, which check none of these folders or only repeat what others check. */
 const EXCLUDED = [
-  'tests/{browser,cli,unit/bench,unit/mutation}/**',
+  'tests/{browser,unit/bench,unit/mutation}/**',
+  'tests/cli/{readme,serve,tuning}.test.ts',
   'tests/unit/{imports,references}.test.ts',
   'tests/contract/{diff,release,checks-bite}.test.ts',
   'tests/contract/{proxy,sdks}/**',
