@@ -5,7 +5,7 @@ const EXCLUDED = ['tests/browser/**', 'tests/contract/proxy/mock.test.ts', '**/n
 
 /** What `make test-quick` leaves out: tests that start processes or clusters, and those of the benchmark and the demo. */
 const SLOW = [
-  'tests/cli/**',
+  'tests/cli/{import-export,readme,serve,tuning}.test.ts',
   'tests/faults/**',
   'tests/contract/{diff,release}.test.ts',
   'tests/database/embedded.test.ts',
@@ -30,6 +30,12 @@ export default defineConfig({
     // A test that hangs should say so; what a test waits for is always an event.
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    // Read by path, so that `make test-quick` cannot know which tests they concern.
+    forceRerunTriggers: [
+      '**/{db,openapi,generated,bin}/**',
+      '**/tests/**/*.{json,ndjson}',
+      '**/{package.json,vitest.config.ts}',
+    ],
     expect: { poll: { timeout: 30_000 } },
     reporters: ['default', './tests/support/slowest-files.ts'],
     projects: [

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterAll, afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { parseDocument } from 'yaml'
 import { diff as runDiff } from '../../openapi/diff/command.ts'
 import { versionsAfter } from '../../openapi/diff/version.ts'
@@ -11,8 +11,12 @@ import { startRedocly } from './redocly.ts'
 const ROOT = path.join(import.meta.dirname, '../..')
 const RELEASED = '1.0.0'
 
-const { redocly, stop } = startRedocly()
-afterAll(stop)
+let redocly: ReturnType<typeof startRedocly>['redocly']
+beforeAll(() => {
+  const started = startRedocly()
+  redocly = started.redocly
+  return started.stop
+})
 
 /** A copy of the files that the comparison reads, in which the present document is the released one. */
 let copy: string

@@ -9,6 +9,7 @@ import type { Database } from '../../src/database/pool.ts'
 import type { Parameter } from '../../src/database/prepared.ts'
 import { insertProject } from '../../src/queries/projects.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { runs } from '../support/properties.ts'
 import { holdLock } from '../support/waiting.ts'
 
 let database: TestDatabase
@@ -92,7 +93,7 @@ test('keys whose parts are equal once they are joined are loaded each by itself'
       const found = await Promise.all(keys.map(([left, right]) => echo(db, left, right)))
       expect(found).toEqual(keys.map(([left, right]) => ({ left, right })))
     }),
-    { numRuns: 50, examples: [[ambiguous]] },
+    { ...runs(50), examples: [[ambiguous]] },
   )
 })
 

@@ -135,7 +135,8 @@ test('an event that got a 200 survives kill -9 of all of PostgreSQL, and the ser
     SELECT pid, backend_type AS kind FROM pg_stat_activity`.execute(db)
   // It flushes what others have left unflushed.
   const walWriter = (await processes()).rows.find(({ kind }) => kind === 'walwriter')
-  process.kill(walWriter?.pid ?? 0, 'SIGSTOP')
+  if (!walWriter) throw new Error('PostgreSQL has no WAL writer')
+  process.kill(walWriter.pid, 'SIGSTOP')
   expect((await post('whole-before')).status).toBe(200)
   const { rows } = await processes()
   for (const pid of [await postmasterPid(), ...rows.map(({ pid }) => pid)]) process.kill(pid, 'SIGKILL')

@@ -49,7 +49,7 @@ export function issuesOf(results: Results): string[] {
     .filter(({ mutants, detected }) => detected < mutants * MINIMUM_score)
     .map(
       ({ folder, mutants, detected }) =>
-        `src/${folder}: the tests detect ${detected} of ${mutants} mutants, less than 95 %`,
+        `src/${folder}: the tests detect ${detected} of ${mutants} mutants, less than ${100 * MINIMUM_score} %`,
     )
   const unexplained = Object.entries(results).flatMap(([file, { survivors }]) =>
     Object.entries(survivors)

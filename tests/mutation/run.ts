@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
 import { useServer } from '../support/global-setup.ts'
@@ -32,6 +32,8 @@ interface Tally {
 const tallies = new Map<string, Tally>()
 /** Mutants that the fast tests do not detect. */
 const undetected: Mutant[] = []
+/** Ends the run, so that it leaves no process and no file behind. */
+const stop = new AbortController()
 
 const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
@@ -49,7 +51,8 @@ for (const issue of issues) console.log(issue)
 process.exitCode = issues.length > 0 ? 1 : 0
 
 async function tryMutants(): Promise<void> {
-  const home = mkdtempSync(path.join(tmpdir(), 'flowtrail-mutation-'))
+  const home = realpathSync(mkdtempSync(path.join(tmpdir(), 'flowtrail-mutation-')))
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort(new Error('interrupted')))
   const server = await useServer()
   process.env.TEST_DATABASE_URL = server.url
   try {
@@ -57,10 +60,11 @@ async function tryMutants(): Promise<void> {
     for (const sandbox of sandboxes) createSandbox(sandbox)
     const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
     const remaining = trials()
-    await Promise.all(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
+    const ended = await Promise.allSettled(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
+    for (const one of ended) if (one.status === 'rejected') throw one.reason
   } finally {
     await server.release()
-    rmSync(home, { recursive: true })
+    rmSync(home, { recursive: true, force: true, maxRetries: 5 })
   }
 }
 
@@ -83,6 +87,7 @@ function* trials(): Generator<Trial, undefined> {
     const tally: Tally = { mutants: 0, survivors: [], kills: new Map(), pending: 1 }
     tallies.set(file, tally)
     for (const mutant of mutantsOf(file, text)) {
+      stop.signal.throwIfAborted()
       if (performance.now() > end_ms) {
         console.log(`The time is up at ${file}:${mutant.line}.`)
         return
@@ -106,7 +111,9 @@ async function work(sandbox: string, remaining: Iterator<Trial, undefined>, cove
     const { fast, slow } = testsOf(coverage, mutant, text)
     const tests = pass === 'fast tests' ? fast.sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0)) : slow
     const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
-    if (verdict === 'stuck') {
+    stop.signal.throwIfAborted()
+    if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
+    if (verdict === 'timed out') {
       worker.kill('SIGKILL')
       writeFileSync(path.join(sandbox, file), text)
       worker = await startWorker(sandbox)
@@ -119,7 +126,7 @@ async function work(sandbox: string, remaining: Iterator<Trial, undefined>, cove
       console.log(`${file}:${line} survives ${fast.length + slow.length} test files: ${name}`)
     }
     if (VERBOSE)
-      console.log(`${file}:${line} ${name}: ${verdict === 'stuck' ? verdict : (verdict.failure ?? 'survives')}`)
+      console.log(`${file}:${line} ${name}: ${verdict === 'timed out' ? verdict : (verdict.failure ?? 'survives')}`)
     finish(file)
   }
   for (let next = remaining.next(); !next.done; next = remaining.next()) await tryOne(next.value)
@@ -146,22 +153,23 @@ async function startWorker(sandbox: string): Promise<ChildProcess> {
     cwd: sandbox,
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
-  await once(worker, 'message')
+  const [event] = await Promise.race([once(worker, 'message'), once(worker, 'exit')])
+  if (event !== 'ready') throw new Error(`a worker ended with ${event} at its start`)
   return worker
 }
 
-/** What a worker finds out, or `stuck` when it takes too long or ends: a mutant may loop for ever, or take all memory. */
-async function judge(worker: ChildProcess, task: Task): Promise<Verdict | 'stuck'> {
+/** What a worker finds out, or `timed out` when it takes too long or ends: a mutant may loop for ever, or take all memory. */
+async function judge(worker: ChildProcess, task: Task): Promise<Verdict | 'timed out'> {
   const settled = new AbortController()
   const signal = AbortSignal.any([settled.signal, AbortSignal.timeout(TIME_LIMIT_ms + task.tests.length * 10_000)])
-  worker.send(task)
+  worker.send(task, () => {}) // a worker that has ended is noticed below
   try {
     return await Promise.race([
       once(worker, 'message', { signal }).then(([verdict]) => verdict as Verdict),
-      once(worker, 'exit', { signal }).then(() => 'stuck' as const),
+      once(worker, 'exit', { signal }).then(() => 'timed out' as const),
     ])
   } catch {
-    return 'stuck'
+    return 'timed out'
   } finally {
     settled.abort()
   }

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { cpSync, mkdirSync, symlinkSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, symlinkSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import type { TestSequencer, TestSpecification } from 'vitest/node'
@@ -44,7 +44,7 @@ export function createSandbox(directory: string): void {
     cwd: ROOT,
     encoding: 'utf8',
   })
-  for (const file of files.split('\0').filter((name) => name !== '')) {
+  for (const file of files.split('\0').filter((name) => name !== '' && existsSync(path.join(ROOT, name)))) {
     const target = path.join(directory, file)
     mkdirSync(path.dirname(target), { recursive: true })
     cpSync(path.join(ROOT, file), target, { force: true })

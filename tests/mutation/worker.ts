@@ -15,6 +15,8 @@ export interface Task {
 export interface Verdict {
   killer?: string
   failure?: string
+  /** Of the runner, not of a test. */
+  error?: string
 }
 
 /** Far more than any test takes; a mutant may make one wait for ever. */
@@ -53,7 +55,7 @@ process.on('message', async (task: Task) => {
   const original = readFileSync(file, 'utf8')
   writeFileSync(file, task.text)
   vitest.invalidateFile(file)
-  const verdict = await runUntilFailure(task.tests)
+  const verdict = await runUntilFailure(task.tests).catch((error): Verdict => ({ error: `${error.stack}` }))
   writeFileSync(file, original)
   vitest.invalidateFile(file)
   process.send?.(verdict)

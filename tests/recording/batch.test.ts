@@ -277,7 +277,7 @@ describe('a project that is locked by another process', () => {
     await demo.waiting(2)
     const recorded = recorder.record('third', parsedEvent())
     // The first two take up both batches that may wait: the third waits for its lock only once one of them has given up.
-    await expect.poll(() => waitersFor(third), { timeout: 10_000, interval: 5 }).toBe(1)
+    await expect.poll(() => waitersFor(third), { interval: 5 }).toBe(1)
     expect(lockTimeouts()).toBeGreaterThan(0)
     await third.release()
     // While the other two are still locked.
