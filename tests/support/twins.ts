@@ -5,7 +5,8 @@ import type { Database } from '../../src/database/pool.ts'
 
 // Copies of every project of a test database, so that a query that forgets the project finds their rows: two twins with
 // identical ids and different content, whose project ids sort before and after the original's, and a collider with ids that
-// are easily mistaken for the original's. Their content is watermarked, so that one check of all responses finds it.
+// are easily mistaken for the original's. Their content is watermarked, so that one check of all responses finds it. What a
+// test stores later has no twins.
 
 /** By what the rows of a copied project are recognised. */
 export interface Watermark {
