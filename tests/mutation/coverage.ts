@@ -11,6 +11,8 @@ export interface Coverage {
   functions: Map<string, Set<string>>
   /** How long each test file took, in milliseconds. */
   durations_ms: Map<string, number>
+  /** How long the slowest test took. */
+  slowestTest_ms: number
 }
 
 /**
@@ -58,8 +60,15 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   return {
     functions: new Map(functions),
     durations_ms: new Map(modules.map((module) => [module.relativeModuleId, module.diagnostic().duration])),
+    slowestTest_ms: Math.max(
+      ...modules.flatMap((module) => [...module.children.allTests()].map((test) => test.diagnostic()?.duration ?? 0)),
+    ),
   }
 }
+
+/** The tests of crashes and outages take most of the time, and detect little in pure rules and in the text of queries. */
+const FAULTS = 'tests/faults/'
+const WITHOUT_FAULTS = /^src\/(domain|queries|transfer)\//
 
 /** How long the fast tests of a mutant may take together, in milliseconds of the coverage run. */
 const FAST_ms = 10_000
@@ -73,7 +82,8 @@ export function testsOf(
   const changed = `${file} ${functionAt(text, start)}`
   const duration = (test: string) => durations_ms.get(test) ?? 0
   const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
-  const sorted = covering.sort((a, b) => duration(a) - duration(b))
+  const useful = covering.filter((test) => !(test.startsWith(FAULTS) && WITHOUT_FAULTS.test(file)))
+  const sorted = useful.sort((a, b) => duration(a) - duration(b))
   let total_ms = 0
   const isFast = sorted.map((test) => {
     total_ms += duration(test)

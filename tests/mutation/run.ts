@@ -19,6 +19,9 @@ import type { Task, Verdict } from './worker.ts'
  */
 const { ONLY, MINUTES, VERBOSE } = process.env
 const TIME_LIMIT_ms = 60_000
+/** When a test that a mutant runs counts as failed: after this long, or this many times what the slowest test took. */
+const MIN_TIMEOUT_ms = 10_000
+const TIMES_SLOWEST = 3
 
 /** What is known of a file's mutants so far. */
 interface Tally {
@@ -103,7 +106,8 @@ function* trials(): Generator<Trial, undefined> {
 }
 
 async function work(sandbox: string, remaining: Iterator<Trial, undefined>, coverage: Coverage): Promise<void> {
-  let worker = await startWorker(sandbox)
+  const timeout_ms = Math.max(MIN_TIMEOUT_ms, TIMES_SLOWEST * coverage.slowestTest_ms)
+  let worker = await startWorker(sandbox, timeout_ms)
   const tryOne = async ({ mutant, pass }: Trial) => {
     const { file, name, line } = mutant
     const text = sources.get(file) as string
@@ -116,7 +120,7 @@ async function work(sandbox: string, remaining: Iterator<Trial, undefined>, cove
     if (verdict === 'timed out') {
       worker.kill('SIGKILL')
       writeFileSync(path.join(sandbox, file), text)
-      worker = await startWorker(sandbox)
+      worker = await startWorker(sandbox, timeout_ms)
     } else if (verdict.killer !== undefined) {
       kills.set(verdict.killer, (kills.get(verdict.killer) ?? 0) + 1)
     } else if (pass === 'fast tests') {
@@ -148,8 +152,8 @@ function finish(file: string): void {
   console.log(`${file}: ${tally.mutants - tally.survivors.length} of ${tally.mutants}`)
 }
 
-async function startWorker(sandbox: string): Promise<ChildProcess> {
-  const worker = fork(path.join(import.meta.dirname, 'worker.ts'), {
+async function startWorker(sandbox: string, timeout_ms: number): Promise<ChildProcess> {
+  const worker = fork(path.join(import.meta.dirname, 'worker.ts'), [String(timeout_ms)], {
     cwd: sandbox,
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })

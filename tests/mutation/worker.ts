@@ -20,11 +20,12 @@ export interface Verdict {
 }
 
 /** Far more than any test takes; a mutant may make one wait for ever. */
+const timeout_ms = Number(process.argv[2])
 const TIMEOUTS = {
-  testTimeout: 10_000,
-  hookTimeout: 15_000,
+  testTimeout: timeout_ms,
+  hookTimeout: timeout_ms,
   teardownTimeout: 2_000,
-  expect: { poll: { timeout: 5_000 } },
+  expect: { poll: { timeout: timeout_ms / 2 } },
 }
 
 /** How many test files run one by one. */
