@@ -1,9 +1,12 @@
 import type { Readable, Writable } from 'node:stream'
 
+/** Where a command writes; what is meant for people is left out where it is no terminal. */
+export type Output = Writable & { isTTY?: boolean }
+
 /** What commands use of the process that they run in. */
 export interface Context {
   env: Record<string, string | undefined>
   stdin: Readable
-  stdout: Writable
-  stderr: Writable
+  stdout: Output
+  stderr: Output
 }

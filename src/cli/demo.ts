@@ -9,15 +9,15 @@ import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, resourceId } from './arguments.ts'
-import type { Context } from './context.ts'
+import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { createKey } from './keys.ts'
 import { print } from './output.ts'
 import { importProgress } from './progress.ts'
 
-/** Imports the demo project. Records that exist stay as they are. */
-export async function loadDemo(url: string, options: DemoOptions): Promise<void> {
-  const progress = importProgress()
+/** Imports the demo project. Records that exist stay as they are. @param stderr where to show progress */
+export async function loadDemo(url: string, options: DemoOptions, stderr?: Output): Promise<void> {
+  const progress = importProgress(stderr)
   try {
     await withPool(url, (pool) => importRecords(pool, demoLines(options), { onProgress: progress.update }))
   } finally {
@@ -57,7 +57,7 @@ async function isValid(db: Database, projectId: string, text: string): Promise<b
   return stored !== undefined && isAccepted(key, stored, new Date())
 }
 
-export const demoCommand = ({ env, stdout }: Context) =>
+export const demoCommand = ({ env, stdout, stderr }: Context) =>
   new Command('demo')
     .description('load a realistic, reproducible project and print an API key for it')
     .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
@@ -65,7 +65,7 @@ export const demoCommand = ({ env, stdout }: Context) =>
     .action(({ entries, project }: { entries: number; project: string }) => {
       const config = readConfig(env)
       return onDatabase(config, async (db, url) => {
-        await loadDemo(url, { projectId: project, entries })
+        await loadDemo(url, { projectId: project, entries }, stderr)
         await print(stdout, `${await demoKey(config, db, project)}\n`)
       })
     })

@@ -1,5 +1,4 @@
 import { type FileHandle, open } from 'node:fs/promises'
-import type { Readable } from 'node:stream'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
@@ -22,7 +21,7 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
       const handle = file === STDIN ? undefined : await openFile(file)
       try {
         await onDatabase(config, async (_, url) => {
-          const summary = await load(url, handle, stdin)
+          const summary = await load(url, handle, { stdin, stderr })
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
@@ -42,8 +41,12 @@ async function openFile(file: string): Promise<FileHandle> {
   throw new CommandError(`${file} is a directory; expected a file, or - for standard input`)
 }
 
-async function load(url: string, handle: FileHandle | undefined, stdin: Readable): Promise<ImportSummary> {
-  const progress = importProgress((await handle?.stat())?.size)
+async function load(
+  url: string,
+  handle: FileHandle | undefined,
+  { stdin, stderr }: Pick<Context, 'stdin' | 'stderr'>,
+): Promise<ImportSummary> {
+  const progress = importProgress(stderr, (await handle?.stat())?.size)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? stdin
     return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update }))

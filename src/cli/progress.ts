@@ -1,6 +1,7 @@
 import { type GenericFormatter, SingleBar } from 'cli-progress'
 import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
+import type { Output } from './context.ts'
 
 /** Shows progress on stderr if that is a terminal. */
 export interface Progress<P> {
@@ -13,9 +14,9 @@ const MEGABYTE = 1024 * 1024
 const BAR_characters = 30
 
 /** @param total_bytes size of the input if it is known, as for a file */
-export function importProgress(total_bytes?: number): Progress<ImportProgress> {
-  if (!process.stderr.isTTY) return SILENT
-  let line = new ProgressLine('reading', total_bytes)
+export function importProgress(stderr?: Output, total_bytes?: number): Progress<ImportProgress> {
+  if (!stderr?.isTTY) return SILENT
+  let line = new ProgressLine(stderr, 'reading', total_bytes)
   let phase: ImportProgress['phase'] = 'reading'
   return {
     update: (progress) => {
@@ -23,7 +24,7 @@ export function importProgress(total_bytes?: number): Progress<ImportProgress> {
       if (phase !== progress.phase) {
         line.stop()
         phase = progress.phase
-        line = new ProgressLine(phase, lines)
+        line = new ProgressLine(stderr, phase, lines)
       }
       if (phase === 'reading') line.update(bytes, megabytes(bytes), perSecond(lines, 'lines', line.seconds))
       else line.update(merged_lines, (step ?? '').replaceAll('_', ' '), perSecond(merged_lines, 'lines', line.seconds))
@@ -33,14 +34,14 @@ export function importProgress(total_bytes?: number): Progress<ImportProgress> {
 }
 
 /** Shown only after a second, and not when the records themselves go to the terminal. */
-export function exportProgress(): Progress<ExportProgress> {
-  if (!process.stderr.isTTY || process.stdout.isTTY) return SILENT
+export function exportProgress(stdout: Output, stderr: Output): Progress<ExportProgress> {
+  if (!stderr.isTTY || stdout.isTTY) return SILENT
   const quietUntil_ms = Date.now() + 1000
   let line: ProgressLine | undefined
   return {
     update: ({ bytes, type }) => {
       if (Date.now() < quietUntil_ms) return
-      line ??= new ProgressLine('writing')
+      line ??= new ProgressLine(stderr, 'writing')
       line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
     },
     stop: () => line?.stop(),
@@ -53,13 +54,13 @@ class ProgressLine {
   readonly #total: number | undefined
   readonly #started_ms = Date.now()
 
-  constructor(name: string, total?: number) {
+  constructor(stream: Output, name: string, total?: number) {
     this.#total = total
     const format: GenericFormatter = (_, { progress, value }, { figures }: { figures: string[] }) => {
       const bar = `${'█'.repeat(progress * BAR_characters).padEnd(BAR_characters, '░')} ${Math.floor(progress * 100)}%`
       return [total === undefined ? name : `${name} ${bar}`, ...figures, this.#time(value)].join(' | ')
     }
-    this.#bar = new SingleBar({ format, hideCursor: true, stream: process.stderr })
+    this.#bar = new SingleBar({ format, hideCursor: true, stream })
     this.#bar.start(total ?? Number.POSITIVE_INFINITY, 0, { figures: [] })
   }
 

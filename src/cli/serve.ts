@@ -6,7 +6,7 @@ import { projectExists } from '../queries/projects.ts'
 import type { Context } from './context.ts'
 import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
-export const serveCommand = ({ env, stdout }: Context) =>
+export const serveCommand = ({ env, stdout, stderr }: Context) =>
   new Command('serve')
     .description('run the server until SIGINT or SIGTERM')
     .option('--demo', 'load the demo project if it does not exist; print an API key and a call to try')
@@ -19,7 +19,7 @@ export const serveCommand = ({ env, stdout }: Context) =>
         ...(demo && { demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)) }),
         prepare: async (db, url) => {
           if (!demo) return
-          if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {})
+          if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {}, stderr)
           key = await demoKey(config, db, DEMO.projectId)
         },
         onListening: (address) => stdout.write(demo ? demoWelcome(address, key) : welcome(address)),

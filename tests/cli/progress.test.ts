@@ -1,11 +1,14 @@
 import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { Output } from '../../src/cli/context.ts'
 import { exportProgress, importProgress } from '../../src/cli/progress.ts'
 
 const MEGABYTE = 1024 * 1024
 
 /** The final content of each line of the terminal, without escape sequences. */
 let terminal: () => string[]
+let stderr: Output
+const file: Output = new Writable()
 
 beforeEach(() => {
   vi.useFakeTimers()
@@ -16,9 +19,7 @@ beforeEach(() => {
       done()
     },
   })
-  vi.spyOn(process, 'stderr', 'get').mockReturnValue(
-    Object.assign(stream, { isTTY: true, columns: 80 }) as unknown as typeof process.stderr,
-  )
+  stderr = Object.assign(stream, { isTTY: true, columns: 80 })
   terminal = () =>
     written
       .split('\n')
@@ -28,17 +29,14 @@ beforeEach(() => {
       .filter((line) => line !== '')
 })
 
-afterEach(() => {
-  vi.useRealTimers()
-  vi.restoreAllMocks()
-})
+afterEach(() => void vi.useRealTimers())
 
 const seconds = (count: number) => vi.advanceTimersByTime(count * 1000)
 const bar = (full: number) => '█'.repeat(full).padEnd(30, '░')
 
 describe('of an import', () => {
   test('shows rate and time left while reading, then while merging', () => {
-    const { update, stop } = importProgress(40 * MEGABYTE)
+    const { update, stop } = importProgress(stderr, 40 * MEGABYTE)
     seconds(2)
     update({ phase: 'reading', bytes: 10 * MEGABYTE, lines: 25_000, merged_lines: 0 })
     expect(terminal()).toEqual([`reading ${bar(7)} 25% | 10.0 MB | 12,500 lines/s | 6s left`])
@@ -64,7 +62,7 @@ describe('of an import', () => {
   })
 
   test('of standard input shows how much was read', () => {
-    const { update, stop } = importProgress()
+    const { update, stop } = importProgress(stderr)
     seconds(2)
     update({ phase: 'reading', bytes: 3 * MEGABYTE, lines: 6_000, merged_lines: 0 })
     stop()
@@ -78,7 +76,7 @@ describe('of an export', () => {
   })
 
   test('starts after a second', () => {
-    const { update, stop } = exportProgress()
+    const { update, stop } = exportProgress(file, stderr)
     update({ bytes: MEGABYTE, type: 'contact' })
     expect(terminal()).toEqual([])
     seconds(3)
@@ -88,8 +86,7 @@ describe('of an export', () => {
   })
 
   test('is silent when the records go to the terminal', () => {
-    vi.spyOn(process, 'stdout', 'get').mockReturnValue({ isTTY: true } as typeof process.stdout)
-    const { update, stop } = exportProgress()
+    const { update, stop } = exportProgress(stderr, stderr)
     seconds(3)
     update({ bytes: MEGABYTE, type: 'event' })
     stop()
@@ -98,8 +95,8 @@ describe('of an export', () => {
 })
 
 test('is silent when stderr is not a terminal', () => {
-  Object.assign(process.stderr, { isTTY: false })
-  for (const { update, stop } of [importProgress(MEGABYTE), exportProgress()]) {
+  Object.assign(stderr, { isTTY: false })
+  for (const { update, stop } of [importProgress(stderr, MEGABYTE), exportProgress(file, stderr)]) {
     seconds(3)
     update({ phase: 'reading', bytes: MEGABYTE, lines: 1, merged_lines: 0, type: 'event' })
     stop()

@@ -45,3 +45,12 @@ test('a name with line breaks, which an import can contain, is printed on one li
   await pool.end()
   expect(await printed(flowtrail('projects', 'list'))).toContain('\nlines       two lines [2J')
 })
+
+test('a command that ends leaves no handler of signals in the process', async () => {
+  const handlers = () => ['SIGINT', 'SIGTERM'].map((signal) => process.listenerCount(signal))
+  const before = handlers()
+  await printed(flowtrail('projects', 'list'))
+  expect((await flowtrail('projects', 'create', 'taken')).status).toBe(0)
+  expect((await flowtrail('projects', 'create', 'taken')).status).toBe(1)
+  expect(handlers()).toEqual(before)
+})

@@ -82,7 +82,8 @@ export const pageView = (
 const RECORDS = [
   { type: 'project', project_id: PROJECT_ID, name: 'Demo' },
   { type: 'project', project_id: 'other', name: 'Other' },
-  ...[PROJECT_ID, 'other'].flatMap((project_id) => [
+  { type: 'project', project_id: 'third', name: 'Third' },
+  ...[PROJECT_ID, 'other', 'third'].flatMap((project_id) => [
     { type: 'group', project_id, group_id: 'growth', name: 'Growth' },
     { ...module('quiz'), project_id },
     { ...version('quiz', 1, '2026-01-05T00:00:00Z'), project_id },

@@ -25,6 +25,7 @@ import {
   parsedEvent,
   version,
 } from './fixture.ts'
+import { entryInEffect, progressAt, versionInEffect } from './model.ts'
 
 // Events of several projects share a batch, and the projects have rows with the same ids (tests/support/twins.ts).
 
@@ -118,40 +119,32 @@ async function expectedOf({ project, event }: Post) {
     ? JSON.parse(named.value)
     : identifiers.find((one) => one.digest.toString('hex') === digest)?.contact_id
 
-  const byCreation = entries
-    .filter((one) => one.contact_id === contact_id && one.module_id === module_id)
-    .toSorted((a, b) => order([a.created_at, a.entry_id], [b.created_at, b.entry_id]))
-  const oldest = byCreation.filter(({ created_at }) => created_at === byCreation[0]?.created_at).at(-1)
-  const entryInEffect = byCreation.filter(({ created_at }) => created_at <= timestamp).at(-1) ?? oldest
-
-  const published = versions
-    .filter((one) => one.module_id === module_id)
-    .flatMap(({ published_at, version_number }) => (published_at === null ? [] : [{ published_at, version_number }]))
-    .toSorted((a, b) => order([a.published_at, a.version_number], [b.published_at, b.version_number]))
-  const first = published.filter(({ published_at }) => published_at === published[0]?.published_at).at(-1)
-  const versionInEffect = published.filter(({ published_at }) => published_at <= timestamp).at(-1) ?? first
-
-  const views = events
-    .filter((one) => one.entry_id === entryInEffect?.entry_id && one.event_type === 'flowpage.viewed')
-    .filter((one) => one.timestamp <= timestamp)
-    .toSorted((a, b) => order([a.timestamp, a.event_id], [b.timestamp, b.event_id]))
-  const furthestIndex = Math.max(...views.map(({ page_index }) => page_index ?? 0))
-  const furthest = views.find(({ page_index }) => page_index === furthestIndex)
+  const entry = entryInEffect(
+    entries.filter((one) => one.contact_id === contact_id && one.module_id === module_id),
+    timestamp,
+  )
+  const views = events.flatMap(({ event_type, page_index, ...one }) =>
+    event_type === 'flowpage.viewed' && one.entry_id === entry?.entry_id
+      ? [{ ...one, page_index: page_index ?? 0 }]
+      : [],
+  )
+  const { max_page_index, max_page_event, total } = progressAt(views, timestamp)
+  const furthest = views.find(({ event_id }) => event_id === max_page_event)
   return {
     contact_id,
-    entry_id: entryInEffect?.entry_id,
+    entry_id: entry?.entry_id,
     group_id: modules.find((one) => one.module_id === module_id)?.group_id,
-    module_version_number: versionInEffect?.version_number,
+    module_version_number: versionInEffect(
+      versions
+        .filter((one) => one.module_id === module_id)
+        .map(({ version_number, published_at }) => ({ version_number, published_at: published_at ?? undefined })),
+      timestamp,
+    ),
     max_page_id: furthest?.page_id ?? null,
     max_page_key: furthest?.page_key ?? null,
-    max_page_index: furthest?.page_index ?? null,
-    total_pages: views.at(-1)?.total_pages ?? null,
+    max_page_index,
+    total_pages: total,
   }
-}
-
-const order = (a: (string | number)[], b: (string | number)[]) => {
-  const i = a.findIndex((value, at) => value !== b[at])
-  return i < 0 ? 0 : (a[i] as string) < (b[i] as string) ? -1 : 1
 }
 
 const email = [{ key: 'email', value: '"imported@example.com"' }]

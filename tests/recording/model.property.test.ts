@@ -10,7 +10,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { asJsonLines, runs, TEST_OPTIONS } from '../support/properties.ts'
 import { load } from '../transfer/fixture.ts'
 import { contact, entry, module, pageView, parsedEvent, version } from './fixture.ts'
-import { type Answer, Project } from './model.ts'
+import { Project, type Response } from './model.ts'
 
 let database: TestDatabase
 let pool: pg.Pool
@@ -229,25 +229,25 @@ class History {
       ),
     )
     for (const [i, { post, body }] of sent.entries()) {
-      const answer = (this.models[post.project] as Project).record({
+      const response = (this.models[post.project] as Project).record({
         ...body,
         identifiers: body.identifiers.map(({ key, value, meaning }) => ({ key, value, meaning })),
       })
       const outcome = outcomes[i] as (typeof outcomes)[number]
-      if ('recorded' in answer && 'body' in outcome) {
-        // What is new has its own id in the service, the same one in every later answer.
-        const { contact_id, entry_id } = answer.recorded
+      if ('recorded' in response && 'body' in outcome) {
+        // What is new has its own id in the service, the same one in every later response.
+        const { contact_id, entry_id } = response.recorded
         if (!this.ids.has(contact_id)) this.ids.set(contact_id, outcome.body.contact_id)
         if (!this.ids.has(entry_id)) this.ids.set(entry_id, outcome.body.entry_id)
         this.#sent.push({ post, contact_id })
       } else this.#sent.push({ post })
-      expect(outcome).toEqual(this.#asService(answer, this.projectIds[post.project] as string))
+      expect(outcome).toEqual(this.#asService(response, this.projectIds[post.project] as string))
     }
   }
 
-  #asService(answer: Answer, project_id: string) {
-    if ('refused' in answer) return answer
-    const { recorded, replayed } = answer
+  #asService(response: Response, project_id: string) {
+    if ('refused' in response) return response
+    const { recorded, replayed } = response
     const { module_id, timestamp, module_version_number, name, props } = recorded
     const body = {
       group_id: 'g',

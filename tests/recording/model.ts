@@ -103,7 +103,7 @@ export interface RecordedEvent {
   total: number | null
 }
 
-export type Answer = { recorded: RecordedEvent; replayed: boolean } | { refused: string }
+export type Response = { recorded: RecordedEvent; replayed: boolean } | { refused: string }
 
 /** A project, in which one event is recorded after another. */
 export class Project {
@@ -113,7 +113,7 @@ export class Project {
   readonly entries: Entry[] = []
   views: View[] = []
   readonly events: RecordedEvent[] = []
-  readonly #answered = new Map<string, { post: string; recorded: RecordedEvent }>()
+  readonly #recorded = new Map<string, { post: string; recorded: RecordedEvent }>()
   readonly #newId: (kind: 'contact' | 'entry') => string
 
   /** @param newId names what an event creates; the names must sort as the service's ids do among the imported ones */
@@ -127,11 +127,11 @@ export class Project {
     this.views = entryIds.flatMap((id) => withTotals(all.filter(({ entry_id }) => entry_id === id)))
   }
 
-  record(post: Post): Answer {
-    const answered = post.idempotency_key === undefined ? undefined : this.#answered.get(post.idempotency_key)
-    if (answered) {
-      if (answered.post !== same(post)) return { refused: 'idempotency_key_reused' }
-      return { recorded: answered.recorded, replayed: true }
+  record(post: Post): Response {
+    const before = post.idempotency_key === undefined ? undefined : this.#recorded.get(post.idempotency_key)
+    if (before) {
+      if (before.post !== same(post)) return { refused: 'idempotency_key_reused' }
+      return { recorded: before.recorded, replayed: true }
     }
     const versions = this.versions.get(post.module_id)
     if (!versions) return { refused: 'module_does_not_exist' }
@@ -162,7 +162,7 @@ export class Project {
       ),
     }
     this.events.push(recorded)
-    if (post.idempotency_key !== undefined) this.#answered.set(post.idempotency_key, { post: same(post), recorded })
+    if (post.idempotency_key !== undefined) this.#recorded.set(post.idempotency_key, { post: same(post), recorded })
     return { recorded, replayed: false }
   }
 

@@ -18,12 +18,9 @@ import {
   createRecordingApp,
   customEvent,
   freshValue,
-  importInto,
-  module,
   parsedEvent,
   rowCounts,
   stopClock,
-  version,
   waitersFor,
   watchStatements,
 } from './fixture.ts'
@@ -40,12 +37,6 @@ let pool: pg.Pool
 let recorder: Recorder
 beforeAll(async () => {
   api = await createRecordingApp()
-  await importInto(api.databaseUrl, [
-    { type: 'project', project_id: 'third', name: 'Third' },
-    { type: 'group', project_id: 'third', group_id: 'g', name: 'G' },
-    { ...module('quiz', 'g'), project_id: 'third' },
-    { ...version('quiz', 1, '2026-01-01T00:00:00Z'), project_id: 'third' },
-  ])
   pool = openWritePool(api.databaseUrl, POOL)
   recorder = new Recorder(pool, LIMITS)
 })
