@@ -4,8 +4,7 @@ import ts from 'typescript'
 /**
  * Checks changed sources of the checkout with the TypeScript compiler.
  *
- * @param files absolute paths of the files that may change
- * @returns whether a file still compiles with another text
+ * @returns whether a file, by its absolute path, still compiles with another text
  */
 export function createCompileCheck(root: string): (file: string, text: string) => boolean {
   const configFile = path.join(root, 'tsconfig.json')

@@ -39,7 +39,6 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
     {
       test: {
         ...vitestOptions(['tests/mutation/setup-coverage.ts']),
-        globalSetup: ['tests/support/global-setup.ts'],
         testTimeout: 60_000,
         hookTimeout: 120_000,
         expect: { poll: { timeout: 30_000 } },

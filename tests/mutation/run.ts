@@ -41,7 +41,8 @@ const stop = new AbortController()
 const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
 for (const file of Object.keys(results)) if (!sources.has(file)) delete results[file]
-const hasChanged = ([file, text]: [string, string]) => results[file] && digestOf(text) !== results[file].sha256
+const isCurrent = ([file, text]: [string, string]) => results[file]?.sha256 === digestOf(text)
+const hasChanged = (source: [string, string]) => results[source[0]] && !isCurrent(source)
 const within = (place: string) => [...sources].filter(([file]) => file.startsWith(place))
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
 const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(hasChanged)
@@ -49,11 +50,11 @@ if (selected.length > 0) await tryMutants()
 printScores()
 const untried = [...sources.keys()].filter((file) => !results[file])
 if (untried.length > 0) console.log(`Not tried yet (ONLY=path tries them): ${untried.join(', ')}`)
-const unfinished = selected.map(([file]) => file).filter((file) => results[file]?.sha256 !== digestOf(readSource(file)))
+const unfinished = selected.filter((source) => !isCurrent(source))
 const issues = [
   ...issuesOf(results),
   ...unfinished.map(
-    (file) => `${file}: the time was too short. Run make mutants-code ONLY=${file} and commit the results`,
+    ([file]) => `${file}: the time was too short. Run make mutants-code ONLY=${file} and commit the results`,
   ),
 ]
 for (const issue of issues) console.log(issue)
@@ -107,8 +108,12 @@ function* trials(): Generator<Trial, undefined> {
       yield { mutant, pass: 'fast tests' }
     }
     finish(file)
-    for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) yield { mutant, pass: 'slow tests' }
+    yield* slowTrials()
   }
+}
+
+function* slowTrials(): Generator<Trial, undefined> {
+  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) yield { mutant, pass: 'slow tests' }
 }
 
 async function work(sandbox: string, remaining: Iterator<Trial, undefined>, coverage: Coverage): Promise<void> {
@@ -140,8 +145,8 @@ async function work(sandbox: string, remaining: Iterator<Trial, undefined>, cove
     finish(file)
   }
   for (let next = remaining.next(); !next.done; next = remaining.next()) await tryOne(next.value)
-  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift())
-    await tryOne({ mutant, pass: 'slow tests' })
+  // Those that the other worker has added since.
+  for (const trial of slowTrials()) await tryOne(trial)
   worker.disconnect()
   await once(worker, 'exit')
 }

@@ -31,6 +31,7 @@ export const vitestOptions = (setupFiles: string[] = []) => ({
   env: { PROPERTY_SHRINK: 'no' },
   // In the order in which they are named, the most promising first; Vitest would begin with the slowest.
   sequence: { sequencer: AsGiven },
+  globalSetup: ['tests/support/global-setup.ts'],
   setupFiles: [...setupFiles, 'tests/support/restore-globals.ts'],
   unstubEnvs: true,
   maxWorkers: availableParallelism(),

@@ -40,7 +40,6 @@ const vitest = await createVitest(
     test: {
       ...vitestOptions(),
       ...TIMEOUTS,
-      globalSetup: ['tests/support/global-setup.ts'],
       isolate: false,
       maxWorkers: 1,
       bail: 1,
