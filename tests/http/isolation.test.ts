@@ -1,18 +1,13 @@
-import { Readable } from 'node:stream'
-import type { Selectable } from 'kysely'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DB } from '../../generated/database.ts'
 import { createKey } from '../../src/cli/keys.ts'
-import { createPool } from '../../src/database/pool.ts'
 import { parseKey, SCOPES } from '../../src/domain/api-key.ts'
 import type { OperationId } from '../../src/http/operations.ts'
-import { importRecords } from '../../src/transfer/import.ts'
-import { createTestApp, EXAMPLES, importFile, type TestApp } from '../support/app.ts'
+import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+import { type Rows, rowsOf } from '../support/database.ts'
 import { copiesOf, markOf } from '../support/twins.ts'
 
 // Each project reads exactly its own rows, although others have rows with the same ids or with ids that are easily mistaken.
 
-type Rows = { [Table in keyof DB]: Selectable<DB[Table]>[] }
 type Body = Record<string, unknown>
 
 const COPIES = copiesOf('demo')
@@ -49,29 +44,15 @@ beforeAll(async () => {
   api = await createTestApp({
     fill: async (url) => {
       await importFile(url, EXAMPLES)
-      const pool = createPool(url, { max: 1 })
-      await importRecords(pool, Readable.from([...records()].map((record) => `${JSON.stringify(record)}\n`)))
-      await pool.end()
+      await importInto(url, records())
     },
   })
   for (const project of PROJECTS) {
     keys.set(project, await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null }))
-    rows.set(project, await rowsOf(project))
+    rows.set(project, await rowsOf(api.db, project))
   }
 })
 afterAll(() => api.close())
-
-async function rowsOf(project: string): Promise<Rows> {
-  const select = <Table extends keyof DB>(table: Table) =>
-    api.db
-      .selectFrom(table as 'events')
-      .selectAll()
-      .where('project_id', '=', project)
-      .execute()
-  const tables = ['projects', 'groups', 'modules', 'module_versions', 'contacts', 'entries', 'events'] as const
-  const all = await Promise.all(tables.map(select))
-  return Object.fromEntries(tables.map((table, i) => [table, all[i]])) as unknown as Rows
-}
 
 const path = (project: string, ...segments: (string | number)[]) =>
   `/projects/${[project, ...segments].map((segment) => encodeURIComponent(segment)).join('/')}`

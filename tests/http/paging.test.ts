@@ -1,11 +1,8 @@
-import { Readable } from 'node:stream'
 import { crc32 } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { createPool } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
-import { importRecords } from '../../src/transfer/import.ts'
-import { createTestApp, EXAMPLES, importFile, type TestApp } from '../support/app.ts'
+import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
 import { expectIssues } from './requests.ts'
 
 type Row = Record<string, unknown>
@@ -45,9 +42,7 @@ beforeAll(async () => {
   api = await createTestApp({
     fill: async (url) => {
       await importFile(url, EXAMPLES)
-      const pool = createPool(url, { max: 1 })
-      await importRecords(pool, Readable.from([...records()].map((record) => `${JSON.stringify(record)}\n`)))
-      await pool.end()
+      await importInto(url, records())
     },
   })
   key = await createKey(api.db, 'paging', { name: '', scopes: SCOPES, expires_at: null })
@@ -284,14 +279,12 @@ test('Link starts with BASE_PATH, and ids in it stay percent-encoded', async () 
     config: { basePath: '/flow/trail' },
     fill: async (url) => {
       await importFile(url, EXAMPLES)
-      const pool = createPool(url, { max: 1 })
       const odd = { type: 'module', project_id: 'demo', module_id: 'a/b?c %', group_id: 'growth', title: 'odd' }
       const versions = [1, 2].map((version_number) => ({
         ...{ type: 'module_version', project_id: 'demo', module_id: odd.module_id, version_number },
         ...{ saved_at: at(0), published_at: at(0), json_string: '{}' },
       }))
-      await importRecords(pool, Readable.from([odd, ...versions].map((record) => `${JSON.stringify(record)}\n`)))
-      await pool.end()
+      await importInto(url, [odd, ...versions])
     },
   })
   const path = `/flow/trail/projects/demo/modules/${encodeURIComponent('a/b?c %')}/versions`

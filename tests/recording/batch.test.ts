@@ -5,7 +5,7 @@ import { openWritePool } from '../../src/database/open.ts'
 import { destroySocket } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import type { TestApp } from '../support/app.ts'
+import { importInto, type TestApp } from '../support/app.ts'
 import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
   contact,
@@ -13,7 +13,6 @@ import {
   entry,
   eventsOf,
   freshValue,
-  importInto,
   pageView,
   parsedEvent,
   rowCounts,

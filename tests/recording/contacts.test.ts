@@ -1,14 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { ContactResolver } from '../../src/recording/contacts.ts'
-import type { TestApp } from '../support/app.ts'
+import { importInto, type TestApp } from '../support/app.ts'
 import {
   contact,
   createRecordingApp,
   customEvent,
   eventsOf,
   freshValue,
-  importInto,
   parsedEvent,
   post,
   record,

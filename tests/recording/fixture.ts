@@ -1,14 +1,11 @@
 /** Projects with modules for the tests of recording, and calls that the tests share. Each test has contacts of its own. */
 import { randomUUID } from 'node:crypto'
-import { Readable } from 'node:stream'
 import pg from 'pg'
 import { expect, onTestFinished, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
-import { createPool } from '../../src/database/pool.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { type ParsedEvent, parseCustomEvent } from '../../src/recording/custom-event.ts'
-import { importRecords } from '../../src/transfer/import.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import type { HeldLock } from '../support/waiting.ts'
 
 /** A custom event as clients send it: before validation the timestamp is any text. */
@@ -94,12 +91,6 @@ const RECORDS = [
   contact(IMPORTED_CONTACT, { key: 'email', value: '"imported@example.com"' }),
   entry(IMPORTED_ENTRY, IMPORTED_CONTACT, 'quiz', '2026-01-10T00:00:00Z'),
 ]
-
-export async function importInto(databaseUrl: string, records: object[]): Promise<void> {
-  const pool = createPool(databaseUrl, { max: 1 })
-  await importRecords(pool, Readable.from(records.map((record) => `${JSON.stringify(record)}\n`)))
-  await pool.end()
-}
 
 export const fillFixture = (databaseUrl: string) => importInto(databaseUrl, RECORDS)
 

@@ -8,7 +8,8 @@ import { toApiError } from '../../src/http/error-handler.ts'
 import { keyInProject } from '../../src/recording/contacts.ts'
 import type { ParsedEvent } from '../../src/recording/custom-event.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { createTestApp, importInto, type TestApp } from '../support/app.ts'
+import { rowsOf } from '../support/database.ts'
 import { runs } from '../support/properties.ts'
 import { copiesOf } from '../support/twins.ts'
 import {
@@ -19,7 +20,6 @@ import {
   freshValue,
   IMPORTED_CONTACT,
   IMPORTED_ENTRY,
-  importInto,
   module,
   pageView,
   parsedEvent,
@@ -84,40 +84,13 @@ async function recordTogether(posts: Post[]) {
 
 /** What docs/semantics.md says of an event of a project, by the project's rows; `entry_id` is undefined for a new entry. */
 async function expectedOf({ project, event }: Post) {
-  const own = ['project_id', '=', project] as const
-  const [identifiers, entries, events, modules, versions] = await Promise.all([
-    api.db
-      .selectFrom('contact_identifiers')
-      .selectAll()
-      .where(...own)
-      .execute(),
-    api.db
-      .selectFrom('entries')
-      .selectAll()
-      .where(...own)
-      .execute(),
-    api.db
-      .selectFrom('events')
-      .selectAll()
-      .where(...own)
-      .execute(),
-    api.db
-      .selectFrom('modules')
-      .selectAll()
-      .where(...own)
-      .execute(),
-    api.db
-      .selectFrom('module_versions')
-      .selectAll()
-      .where(...own)
-      .execute(),
-  ])
+  const { contact_identifiers, entries, events, modules, module_versions } = await rowsOf(api.db, project)
   const { timestamp, module_id } = event
   const named = event.identifiers.find(({ key }) => key === 'contact_id')
   const digest = event.identifiers[0]?.digest.toString('hex')
   const contact_id: string | undefined = named
     ? JSON.parse(named.value)
-    : identifiers.find((one) => one.digest.toString('hex') === digest)?.contact_id
+    : contact_identifiers.find((one) => one.digest.toString('hex') === digest)?.contact_id
 
   const entry = entryInEffect(
     entries.filter((one) => one.contact_id === contact_id && one.module_id === module_id),
@@ -135,7 +108,7 @@ async function expectedOf({ project, event }: Post) {
     entry_id: entry?.entry_id,
     group_id: modules.find((one) => one.module_id === module_id)?.group_id,
     module_version_number: versionInEffect(
-      versions
+      module_versions
         .filter((one) => one.module_id === module_id)
         .map(({ version_number, published_at }) => ({ version_number, published_at: published_at ?? undefined })),
       timestamp,

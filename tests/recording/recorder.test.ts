@@ -5,7 +5,7 @@ import { openWritePool } from '../../src/database/open.ts'
 import type { PoolOptions } from '../../src/database/pool.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import type { TestApp } from '../support/app.ts'
+import { importInto, type TestApp } from '../support/app.ts'
 import { type HeldLock, holdProject } from '../support/waiting.ts'
 import {
   contact,
@@ -17,7 +17,6 @@ import {
   freshValue,
   IMPORTED_CONTACT,
   IMPORTED_ENTRY,
-  importInto,
   module,
   pageView,
   parsedEvent,

@@ -1,4 +1,5 @@
 import { createReadStream } from 'node:fs'
+import { Readable } from 'node:stream'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
@@ -61,9 +62,14 @@ export interface TestAppOptions {
   reach?: (databaseUrl: string) => string
 }
 
-export async function importFile(databaseUrl: string, file: URL): Promise<void> {
+export const importFile = (databaseUrl: string, file: URL) => importFrom(databaseUrl, createReadStream(file))
+
+export const importInto = (databaseUrl: string, records: Iterable<object>) =>
+  importFrom(databaseUrl, Readable.from([...records].map((record) => `${JSON.stringify(record)}\n`)))
+
+async function importFrom(databaseUrl: string, input: Readable): Promise<void> {
   const pool = createPool(databaseUrl, { max: 1 })
-  await importRecords(pool, createReadStream(file))
+  await importRecords(pool, input)
   await pool.end()
 }
 

@@ -1,5 +1,8 @@
 import { randomBytes } from 'node:crypto'
+import type { Selectable } from 'kysely'
 import { inject } from 'vitest'
+import type { DB } from '../../generated/database.ts'
+import type { Database } from '../../src/database/pool.ts'
 import { databaseUrl, onServer } from './global-setup.ts'
 
 /** A database for one test file. */
@@ -17,4 +20,29 @@ export async function createTestDatabase(template: string = inject('templateData
     url: databaseUrl(server, name),
     drop: () => onServer(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
   }
+}
+
+const TABLES = [
+  'projects',
+  'groups',
+  'modules',
+  'module_versions',
+  'contacts',
+  'contact_identifiers',
+  'entries',
+  'events',
+] as const
+
+export type Rows = { [Table in (typeof TABLES)[number]]: Selectable<DB[Table]>[] }
+
+/** What is stored of a project, except its API keys and idempotency keys. */
+export async function rowsOf(db: Database, projectId: string): Promise<Rows> {
+  const select = (table: (typeof TABLES)[number]) =>
+    db
+      .selectFrom(table as 'events')
+      .selectAll()
+      .where('project_id', '=', projectId)
+      .execute()
+  const all = await Promise.all(TABLES.map(select))
+  return Object.fromEntries(TABLES.map((table, i) => [table, all[i]])) as unknown as Rows
 }

@@ -4,8 +4,7 @@
  */
 import { expect, test } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
-import { importInto } from '../recording/fixture.ts'
-import { createTestApp } from '../support/app.ts'
+import { createTestApp, importInto } from '../support/app.ts'
 import {
   at,
   contact,
