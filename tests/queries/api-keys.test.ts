@@ -1,0 +1,120 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import {
+  findKeyById,
+  insertKey,
+  selectKeys,
+  updateKeyExpiry,
+  updateKeyRevoked,
+  updateKeyUsed,
+} from '../../src/queries/api-keys.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { databaseUrl } from '../support/global-setup.ts'
+import { holdLock } from '../support/waiting.ts'
+
+// Two projects hold keys of the same ids: each query concerns only the key that is meant.
+
+const minute = (count: number): IsoTimestamp => toIsoTimestamp(new Date(Date.UTC(2026, 0, 1, 0, count)))
+
+/** The only one of its id. */
+const UNIQUE = {
+  project_id: 'a',
+  key_id: 'unique',
+  name: 'the only one',
+  scopes: ['read'],
+  created_at: minute(1),
+  expires_at: minute(9),
+}
+const KEYS = [
+  UNIQUE,
+  { ...UNIQUE, key_id: 'first', created_at: minute(2) },
+  { ...UNIQUE, key_id: 'second', created_at: minute(2) },
+  { ...UNIQUE, project_id: 'b', key_id: 'second', created_at: minute(0) },
+  { ...UNIQUE, project_id: 'b', key_id: 'first', created_at: minute(3) },
+]
+const UNUSED = { last_used_at: null, revoked_at: null }
+
+let database: TestDatabase
+let db: Database
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url)
+  await db
+    .insertInto('projects')
+    .values(['b', 'a'].map((project_id) => ({ project_id, name: '' })))
+    .execute()
+})
+beforeEach(async () => {
+  await db.deleteFrom('api_keys').execute()
+  for (const { project_id, ...key } of KEYS.toReversed()) {
+    await insertKey(db, project_id, { ...key, secret_hash: Buffer.alloc(32) })
+  }
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+/** What is stored of the keys in one column, in the order of KEYS. */
+async function stored<Column extends 'last_used_at' | 'revoked_at' | 'expires_at'>(column: Column) {
+  const rows = await selectKeys(db, undefined)
+  return rows.map((row) => row[column])
+}
+
+test('keys are listed in the order of project, creation and id', async () => {
+  expect(await selectKeys(db, undefined)).toEqual(KEYS.map((key) => ({ ...key, ...UNUSED })))
+  expect(await selectKeys(db, 'b')).toEqual(KEYS.slice(3).map((key) => ({ ...key, ...UNUSED })))
+  expect(await selectKeys(db, '')).toEqual([])
+})
+
+test('a key is found by its id', async () => {
+  expect(await findKeyById(db, 'unique')).toEqual({ ...UNIQUE, ...UNUSED })
+  expect(await findKeyById(db, 'none')).toBeUndefined()
+})
+
+test('a key of an id that the project has already is not stored', async () => {
+  const { project_id, ...key } = UNIQUE
+  const insert = insertKey(db, project_id, { ...key, name: 'another', secret_hash: Buffer.alloc(32) })
+  await expect(insert).rejects.toThrow('violates unique constraint')
+})
+
+test('only the key that is meant is revoked, and only once', async () => {
+  await updateKeyRevoked(db, 'a', 'first', minute(5))
+  await updateKeyRevoked(db, 'a', 'first', minute(6))
+  expect(await stored('revoked_at')).toEqual([null, minute(5), null, null, null])
+})
+
+test('only the key that is meant expires', async () => {
+  await updateKeyExpiry(db, 'b', 'first', minute(5))
+  expect(await stored('expires_at')).toEqual([minute(9), minute(9), minute(9), minute(9), minute(5)])
+})
+
+test('the last use is recorded of the key that is meant, and never set back', async () => {
+  await updateKeyUsed(db, 'a', 'first', minute(6))
+  expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
+  await updateKeyUsed(db, 'a', 'first', minute(5))
+  expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
+  await updateKeyUsed(db, 'b', 'first', minute(5))
+  await updateKeyUsed(db, 'a', 'first', minute(7))
+  expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
+})
+
+test('the last use is not recorded of a key that is locked, without waiting', async () => {
+  const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE key_id = 'first' FOR NO KEY UPDATE`)
+  await updateKeyUsed(db, 'a', 'first', minute(6))
+  await lock.release()
+  expect(await stored('last_used_at')).toEqual([null, null, null, null, null])
+})
+
+test.each([
+  ['insertKey', (on: Database) => insertKey(on, 'a', { ...UNIQUE, secret_hash: Buffer.alloc(32) })],
+  ['updateKeyRevoked', (on: Database) => updateKeyRevoked(on, 'a', 'first', minute(5))],
+  ['updateKeyExpiry', (on: Database) => updateKeyExpiry(on, 'a', 'first', minute(5))],
+  ['updateKeyUsed', (on: Database) => updateKeyUsed(on, 'a', 'first', minute(5))],
+])('%s rejects when the database does', async (_, write) => {
+  const none = connect(databaseUrl(database.url, 'not_there'))
+  await expect(write(none)).rejects.toThrow('does not exist')
+  await none.destroy()
+})

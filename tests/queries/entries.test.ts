@@ -1,0 +1,78 @@
+import { sql } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { selectEntriesInEffect, selectEntryPageViewsPage } from '../../src/queries/entries.ts'
+import { importInto } from '../support/app.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+// Rows come in their order and not in that of the plan, which PostgreSQL may choose anew at any time.
+
+const instant = (second: number): IsoTimestamp => toIsoTimestamp(new Date(Date.UTC(2026, 0, 1, 0, 0, second)))
+const MODULES = ['c', 'a', 'b']
+
+function* records(): Generator<object> {
+  const project = { project_id: 'p' }
+  yield { type: 'project', ...project }
+  yield { type: 'group', ...project, group_id: 'g' }
+  for (const [i, module_id] of MODULES.entries()) {
+    yield { type: 'contact', ...project, contact_id: module_id, identifiers: [] }
+    yield { type: 'module', ...project, module_id, group_id: 'g', title: '' }
+    const saved = { version_number: 1, saved_at: instant(0), published_at: instant(0), json_string: '{}' }
+    yield { type: 'module_version', ...project, module_id, ...saved }
+    const entry = {
+      entry_id: `e${i}`,
+      module_id,
+      contact_id: module_id,
+      created_at: instant(0),
+      updated_at: instant(i),
+    }
+    yield { type: 'entry', ...project, ...entry }
+    // Views of one page at one instant.
+    for (const event_id of ['x', 'y']) {
+      const page = { view_type: 'flowpage', page_id: event_id, page_key: '', page_index: 0 }
+      const total_pages = event_id === 'x' ? 1 : 2
+      const event = { entry_id: `e${i}`, event_id: `${event_id}${i}`, timestamp: instant(0) }
+      yield { type: 'event', ...project, ...event, event_type: 'flowpage.viewed', ...page, total_pages }
+    }
+  }
+}
+
+let database: TestDatabase
+beforeAll(async () => {
+  database = await createTestDatabase()
+  await importInto(database.url, records())
+  // Moves two of them behind the others, so that they are read in either order.
+  await without([], (db) => sql`UPDATE events SET page_key = page_key WHERE event_id IN ('x1', 'y2')`.execute(db))
+})
+afterAll(() => database.drop())
+
+/** Works on a database whose planner must do without what these settings name. */
+async function without<T>(settings: string[], work: (db: Database) => Promise<T>): Promise<T> {
+  const url = new URL(database.url)
+  url.searchParams.set('options', settings.map((name) => `-c enable_${name}=off`).join(' '))
+  const db = connect(url.href)
+  return work(db).finally(() => db.destroy())
+}
+
+test('the page-view list, when PostgreSQL joins in the order of the modules', async () => {
+  const page = await without(['nestloop', 'hashjoin'], (db) =>
+    selectEntryPageViewsPage(db, { path: { projectId: 'p' }, query: { limit: 10, direction: 'ASC' } }),
+  )
+  expect(page.rows.map(({ module_id }) => module_id)).toEqual(MODULES)
+})
+
+test('of equal page views the first is the furthest and the last knows the number of pages, in whatever order they are read', async () => {
+  const projects = MODULES.map(() => 'p')
+  const rows = await without(['indexscan', 'indexonlyscan', 'bitmapscan'], (db) =>
+    selectEntriesInEffect(
+      db,
+      projects,
+      MODULES,
+      MODULES,
+      projects.map(() => instant(1)),
+    ),
+  )
+  expect(rows.map(({ max_page_id, total_pages }) => [max_page_id, total_pages])).toEqual(MODULES.map(() => ['x', 2]))
+})
