@@ -195,12 +195,19 @@ describe('an event that PostgreSQL refuses', () => {
     await failOn('faulty')
     const identifiers = named(freshValue())
     const names = ['one', 'faulty', 'two', 'faulty', 'three']
+    const { transactions } = watchStatements()
+    const opened = vi.fn()
+    pool.on('connect', opened)
     const outcomes = await Promise.all(
       names.map((custom_event_name) =>
         recorder.record('demo', parsedEvent({ identifiers, custom_event_name })).then(({ body }) => body, codeOf),
       ),
     )
     await stopFailing()
+    // One of the batch, and one of each event.
+    expect(transactions()).toBe(6)
+    // A connection whose transaction failed goes on.
+    expect(opened).not.toHaveBeenCalled()
     expect(outcomes.map((outcome) => (typeof outcome === 'string' ? outcome : outcome.custom_event_name))).toEqual([
       'one',
       'internal_error',
@@ -211,6 +218,17 @@ describe('an event that PostgreSQL refuses', () => {
     const { entry_id } = outcomes[0] as { entry_id: string }
     expect((await eventsOf(api, entry_id)).map((event) => event.custom_event_name)).toEqual(['one', 'two', 'three'])
     await recorder.record('demo', parsedEvent({ custom_event_name: 'faulty' }))
+  })
+
+  test('fails alone in a batch of two', async () => {
+    await failOn('faulty')
+    const outcomes = await Promise.all(
+      ['faulty', 'fine'].map((custom_event_name) =>
+        recorder.record('demo', parsedEvent({ custom_event_name })).then(({ body }) => body.custom_event_name, codeOf),
+      ),
+    )
+    await stopFailing()
+    expect(outcomes).toEqual(['internal_error', 'fine'])
   })
 
   test('does not change the order of the rest of its batch when the project is locked meanwhile', async () => {
@@ -322,10 +340,11 @@ test('a transaction whose connection breaks during the commit is not repeated, w
       throw Object.assign(new Error('bad record'), { code: 'ERR_SSL_BAD_RECORD' })
     }) as never
   })
+  const failure = (error: Error) => [codeOf(error), (error.cause as Error).message]
   const outcomes = await Promise.all(
-    Array.from({ length: 3 }, () => recorder.record('demo', parsedEvent()).catch(codeOf)),
+    Array.from({ length: 3 }, () => recorder.record('demo', parsedEvent()).catch(failure)),
   )
   vi.restoreAllMocks()
-  expect(outcomes).toEqual(Array(3).fill('service_unavailable'))
+  expect(outcomes).toEqual(Array(3).fill(['service_unavailable', 'bad record']))
   expect(await events()).toBe(before + 3)
 })

@@ -146,6 +146,15 @@ export async function rowCounts({ db }: TestApp): Promise<Record<string, number>
   return Object.fromEntries((await Promise.all(counts)).map(({ count }, i) => [tables[i], count]))
 }
 
+type StatementSent = string | { text: string }
+
+function summaryOf(statement: StatementSent): string {
+  const text = typeof statement === 'string' ? statement : statement.text
+  const [verb = ''] = text.split(' ')
+  const [, table] = /"(projects|modules|contacts|contact_identifiers|entries|events|idempotency_keys)"/.exec(text) ?? []
+  return table === undefined ? verb : `${verb} ${table}`
+}
+
 /** Counts, from now until the test ends, what all connections of this process send and get. */
 export function watchStatements() {
   const { mock, mockRestore } = vi.spyOn(pg.Client.prototype, 'query')
@@ -153,6 +162,8 @@ export function watchStatements() {
   // The same spy, if the test watches already.
   const earlier = mock.calls.length
   return {
+    /** Each statement as its verb and the first table that it names, such as `insert events`. */
+    statements: () => mock.calls.slice(earlier).map(([statement]) => summaryOf(statement as unknown as StatementSent)),
     transactions: () => mock.calls.slice(earlier).filter(([statement]) => (statement as unknown) === 'BEGIN').length,
     /** How many statements PostgreSQL ended because they waited too long for a lock. */
     lockTimeouts: () =>
