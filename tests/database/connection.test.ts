@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
 import { connect } from '../../src/database/open.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { parseTimestamptz } from '../../src/database/type-parsers.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onServer } from '../support/global-setup.ts'
@@ -46,6 +47,22 @@ describe('parseTimestamptz', () => {
       expect(rows).toEqual([{ wire, text }])
     }
   })
+})
+
+test('a pool has the options given, and defaults for the others', async () => {
+  const plain = createPool(database.url)
+  expect(plain.options).toMatchObject({
+    connectionString: database.url,
+    max: 10,
+    connectionTimeoutMillis: 5_000,
+    application_name: 'flowtrail',
+    keepAlive: true,
+    pipeline: undefined,
+    query_timeout: undefined,
+  })
+  const other = createPool(database.url, { max: 2, connectionTimeout_ms: 70, queryTimeout_ms: 80, pipeline: true })
+  expect(other.options).toMatchObject({ max: 2, connectionTimeoutMillis: 70, query_timeout: 80, pipeline: true })
+  await Promise.all([plain.end(), other.end()])
 })
 
 describe('a session', () => {

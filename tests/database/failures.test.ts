@@ -39,6 +39,8 @@ describe('an error of PostgreSQL', () => {
     ['25006', 'read-only', { unavailable: true, retryable: false }],
     ['25P03', 'idle in transaction too long', { unavailable: true, retryable: false }],
     ['25P04', 'transaction too long', { unavailable: true, retryable: false }],
+    ['26000', 'no such prepared statement', { unavailable: true, retryable: false }],
+    ['42P05', 'duplicate prepared statement', { unavailable: true, retryable: false }],
     ['23505', 'unique violation', { unavailable: false, retryable: false }],
     ['22P02', 'bad text', { unavailable: false, retryable: false }],
     ['42P01', 'no such table', { unavailable: false, retryable: false }],
@@ -101,10 +103,22 @@ describe('a connection that cannot be opened', () => {
   })
 })
 
-test.each([new Error('a bug'), new TypeError('x is undefined'), 'text', undefined, null, { code: '57014' }])(
-  'an error that is not of the database is no outage: %s',
-  (error) => {
-    expect(isUnavailable(error)).toBe(false)
-    expect(isRetryable(error)).toBe(false)
-  },
-)
+test('several errors at once are an outage if one of them is', () => {
+  const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED', syscall: 'connect' })
+  expect(isUnavailable(new AggregateError([new Error('a bug'), refused]))).toBe(true)
+  expect(isUnavailable(new AggregateError([new Error('a bug')]))).toBe(false)
+})
+
+test.each([
+  new Error('a bug'),
+  new Error('not as if: Connection terminated'),
+  new TypeError('x is undefined'),
+  Object.assign(new Error('an error of Node'), { code: 'ERR_STREAM_DESTROYED' }),
+  'text',
+  undefined,
+  null,
+  { code: '57014' },
+])('an error that is not of the database is no outage: %s', (error) => {
+  expect(isUnavailable(error)).toBe(false)
+  expect(isRetryable(error)).toBe(false)
+})

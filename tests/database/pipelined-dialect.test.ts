@@ -1,12 +1,14 @@
 import { setImmediate } from 'node:timers/promises'
 import { sql } from 'kysely'
-import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest'
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connectShared } from '../../src/database/open.ts'
+import { connect, connectShared } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { type Parameter, prepare } from '../../src/database/prepared.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
+import { databaseUrl, onServer } from '../support/global-setup.ts'
 import { holdLock } from '../support/waiting.ts'
 
 let database: TestDatabase
@@ -170,4 +172,41 @@ test('destroy waits for the queries under way', async () => {
   await setImmediate()
   await db.destroy()
   expect(await answers).toEqual(['a', 'b', 'c'])
+})
+
+test('an idle connection stays open, however long', async () => {
+  const db = open({ queryTimeout_ms: 50 })
+  const [first] = await Promise.all([backend(db), echo(db, 'at once')])
+  const other = connect(database.url)
+  opened.push(other)
+  await sql`SELECT pg_sleep(0.2)`.execute(other)
+  expect(await backend(db)).toEqual(first)
+})
+
+test('after a failure to connect, the next query tries again', async () => {
+  const name = `${new URL(database.url).pathname.slice(1)}_later`
+  const db = open({}, databaseUrl(database.url, name))
+  await expect(echo(db, 'too early')).rejects.toMatchObject({ code: '3D000' })
+  await onServer(inject('databaseServer'), `CREATE DATABASE ${name}`)
+  expect(await values(db, ['now'])).toEqual(['now'])
+  await db.destroy()
+  opened.splice(0)
+  await onServer(inject('databaseServer'), `DROP DATABASE ${name}`)
+})
+
+test('destroy ends the pool, also while a connection fails', async () => {
+  const end = vi.spyOn(pg.Pool.prototype, 'end')
+  onTestFinished(() => end.mockRestore())
+  const ended = { type: 'fulfilled', value: undefined }
+  const live = connectShared(database.url, { max: 2 })
+  await echo(live, 'a')
+  await live.destroy()
+  expect(end.mock.settledResults).toEqual([ended])
+
+  const failing = connectShared(databaseUrl(database.url, 'not_there'), { max: 2 })
+  const failures = Promise.allSettled([echo(failing, 'a'), echo(failing, 'b')])
+  await setImmediate()
+  await failing.destroy()
+  expect(end.mock.settledResults).toEqual([ended, ended])
+  expect((await failures).map(({ status }) => status)).toEqual(['rejected', 'rejected'])
 })

@@ -240,6 +240,18 @@ test('SIGTERM while PostgreSQL is being brought back leaves none behind', async 
   await expectStopped(pid)
 })
 
+test('PostgreSQL runs as long as the work of a command, and has stopped when that is done', async () => {
+  await stop()
+  const recorded = withServer({ databaseUrl: undefined, dataDir }, async ({ url }) => {
+    const connection = connect(url)
+    // Fails if PostgreSQL is stopped meanwhile.
+    await sql`SELECT pg_sleep(0.3)`.execute(connection)
+    await connection.destroy()
+    return postmasterPid()
+  })
+  await expectStopped(await recorded)
+})
+
 test('a service whose output nobody reads any longer goes on, and stops PostgreSQL', async () => {
   const pid = await postmasterPid()
   service.child.stdout?.destroy()

@@ -1,0 +1,100 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { setImmediate } from 'node:timers/promises'
+import { sql } from 'kysely'
+import pg from 'pg'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { migrate } from '../../db/migrate.ts'
+import { connect, ensureMigrated, openServer, openWritePool, withDatabase, withPool } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+let database: TestDatabase
+let db: Database
+beforeEach(async () => {
+  database = await createTestDatabase('template0')
+  db = connect(database.url)
+})
+afterEach(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+const countProjects = (on: Database) => sql<{ count: number }>`SELECT count(*)::int AS count FROM projects`.execute(on)
+
+/** Watches the pools that end until the test ends. */
+function watchPools() {
+  const { mock, mockRestore } = vi.spyOn(pg.Pool.prototype, 'end')
+  onTestFinished(() => mockRestore())
+  return { ended: () => mock.settledResults.filter(({ type }) => type === 'fulfilled').length }
+}
+
+describe('the schema', () => {
+  test('is migrated in an embedded database', async () => {
+    await ensureMigrated({ databaseUrl: undefined, dataDir: '' }, db)
+    expect((await countProjects(db)).rows).toEqual([{ count: 0 }])
+  })
+
+  test("that is missing in the operator's database is refused", async () => {
+    await expect(ensureMigrated({ databaseUrl: database.url, dataDir: '' }, db)).rejects.toThrow(
+      /^Pending migrations: 0001-schema\. Run: npm run -s flowtrail -- migrate$/,
+    )
+  })
+
+  test.each([
+    [['9998-next'], '9998-next'],
+    [['9998-next', '9999-last'], '9998-next, 9999-last'],
+  ])('of a newer release is refused: %j', async (names, listed) => {
+    await migrate(db)
+    for (const name of names) await sql`INSERT INTO kysely_migration VALUES (${name}, ${'2036-01-01'})`.execute(db)
+    await expect(ensureMigrated({ databaseUrl: database.url, dataDir: '' }, db)).rejects.toThrow(
+      `A newer release has migrated the database (${listed}). Run that release`,
+    )
+  })
+})
+
+describe('work on the database', () => {
+  test('has Kysely and the URL; its connections are closed afterwards, also when it fails', async () => {
+    await migrate(db)
+    const location = { databaseUrl: database.url, dataDir: '' }
+    const { ended } = watchPools()
+    const work = async (on: Database, url: string) => {
+      await setImmediate()
+      return [url, (await countProjects(on)).rows[0]?.count]
+    }
+    expect(await withDatabase(location, work)).toEqual([database.url, 0])
+    expect(ended()).toBe(1)
+    await expect(withDatabase(location, () => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
+    expect(ended()).toBe(2)
+  })
+
+  test('has one connection of pg; it is closed afterwards, also when it fails', async () => {
+    const { ended } = watchPools()
+    const work = async (pool: pg.Pool) => {
+      await setImmediate()
+      const { rows } = await pool.query('SELECT 1 AS one')
+      return [pool.options.max, rows[0].one]
+    }
+    expect(await withPool(database.url, work)).toEqual([1, 1])
+    expect(ended()).toBe(1)
+    await expect(withPool(database.url, () => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
+    expect(ended()).toBe(2)
+  })
+})
+
+test('the connections for writing are in pipeline mode, with the options given', async () => {
+  const pool = openWritePool(database.url, { max: 3 })
+  expect(pool.options).toMatchObject({ max: 3, pipeline: true })
+  await pool.end()
+})
+
+test('the data of another PostgreSQL is refused, with advice', async () => {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-open-'))
+  onTestFinished(() => rm(dataDir, { recursive: true }))
+  await mkdir(path.join(dataDir, 'postgres'))
+  await writeFile(path.join(dataDir, 'postgres', 'PG_VERSION'), '14\n')
+  await expect(openServer({ databaseUrl: undefined, dataDir })).rejects.toThrow(
+    /was created by PostgreSQL 14, .* Export with the release of Flowtrail that created it and import with this one, or /,
+  )
+})
