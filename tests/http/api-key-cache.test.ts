@@ -2,7 +2,11 @@ import { setImmediate } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { ApiKeyCache } from '../../src/http/api-key-cache.ts'
 
-beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }))
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  // Not at the start of the clock, where instants and durations would be the same.
+  vi.advanceTimersByTime(10_000)
+})
 afterEach(() => void vi.useRealTimers())
 
 /** A `load` whose calls the test settles itself. */
@@ -92,4 +96,15 @@ test('of more than 10,000 keys the one loaded longest ago is evicted', async () 
   expect(again).not.toHaveBeenCalled()
   await cache.get('k0', again)
   expect(again).toHaveBeenCalledOnce()
+})
+
+test('of a full cache the key loaded longest ago is evicted, not the one cached first', async () => {
+  const cache = new ApiKeyCache<string>()
+  for (let i = 0; i < 10_000; i += 1) await cache.get(`k${i}`, loadOf('cached'))
+  vi.advanceTimersByTime(500)
+  cache.get('k0', loadOf('refreshed'))
+  await setImmediate()
+  await cache.get('new', loadOf('new'))
+  expect(cache.get('k0', loadOf(undefined))).toBe('refreshed')
+  expect(await cache.get('k1', loadOf('loaded again'))).toBe('loaded again')
 })

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { serializeOnce } from '../../src/http/conditional.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT } from './requests.ts'
 
@@ -167,4 +168,10 @@ test.each([
     if (isAccepted) expect(sent).toBe(id)
     else expect(sent).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
   }
+})
+
+test('a result that several requests share is serialized once', () => {
+  const result = { module_id: 'ä' }
+  expect(serializeOnce(result)).toEqual(Buffer.from('{"module_id":"ä"}'))
+  expect(serializeOnce(result)).toBe(serializeOnce(result))
 })

@@ -1,0 +1,87 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
+import { createKey } from '../../src/cli/keys.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { parseKey, SCOPES } from '../../src/domain/api-key.ts'
+import { Authenticator } from '../../src/http/auth.ts'
+import { findKeyById } from '../../src/queries/api-keys.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+// How the use of keys is recorded: once a minute, in the background, and complete once `settle` resolves.
+
+let database: TestDatabase
+let db: Database
+let key: string
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url)
+  await db.insertInto('projects').values({ project_id: 'p', name: '' }).execute()
+})
+beforeEach(async () => {
+  key = await createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+/** A request with the key passes the check. */
+async function use(authenticator: Authenticator, text = key): Promise<void> {
+  const request = { params: { projectId: 'p' }, headers: { 'x-api-key': text } } as unknown as FastifyRequest
+  await authenticator.require('read')(request, {} as FastifyReply)
+}
+
+const fail = (error: unknown) => {
+  throw error
+}
+
+const lastUse = async (text = key) => (await findKeyById(db, parseKey(text)?.key_id ?? ''))?.last_used_at
+
+test('a use is stored, to the minute, once it has settled', async () => {
+  const authenticator = new Authenticator(db, undefined, fail)
+  const before = Math.floor(Date.now() / 60_000)
+  await use(authenticator)
+  await authenticator.settle()
+  const after = Math.floor(Date.now() / 60_000)
+  const stored = Date.parse((await lastUse()) ?? '') / 60_000
+  expect([before, after]).toContain(stored)
+})
+
+test('a minute of many uses has one write for each key', async () => {
+  const authenticator = new Authenticator(db, undefined, fail)
+  const other = await createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  const writes = () => query.mock.calls.filter(([sql]) => /^update/.test(String(sql))).length
+  vi.useFakeTimers({ toFake: ['Date'] })
+  try {
+    for (const [time, expected] of [
+      ['2036-01-01T10:00:00.000Z', 2],
+      ['2036-01-01T10:00:59.999Z', 2],
+      ['2036-01-01T10:01:00.000Z', 4],
+    ] as const) {
+      vi.setSystemTime(time)
+      for (const text of [key, other, key, other]) await use(authenticator, text)
+      await authenticator.settle()
+      expect(writes()).toBe(expected)
+    }
+  } finally {
+    vi.useRealTimers()
+    query.mockRestore()
+  }
+  expect(await lastUse()).toBe('2036-01-01T10:01:00.000Z')
+  expect(await lastUse(other)).toBe('2036-01-01T10:01:00.000Z')
+})
+
+test('a use that cannot be stored is reported, and fails no request', async () => {
+  const url = new URL(database.url)
+  url.searchParams.set('options', '-c default_transaction_read_only=on')
+  const readOnly = connect(url.href)
+  const reported: unknown[] = []
+  const authenticator = new Authenticator(readOnly, undefined, (error) => reported.push(error))
+  await use(authenticator)
+  await authenticator.settle()
+  expect(reported).toMatchObject([{ code: '25006' }])
+  await readOnly.destroy()
+})

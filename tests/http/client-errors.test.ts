@@ -1,0 +1,35 @@
+import type { Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { clientErrorHandler } from '../../src/http/client-errors.ts'
+
+/** Handles an error of Node's parser on a socket. @returns what was sent, or `destroyed` */
+function handled(code: string, { writable = true } = {}): string {
+  let result = ''
+  const socket = {
+    writable,
+    end: (text: string) => {
+      result += text
+    },
+    destroy: () => {
+      result += 'destroyed'
+    },
+  }
+  clientErrorHandler(Object.assign(new Error(), { code }), socket as unknown as Socket)
+  return result
+}
+
+test.each([
+  ['ERR_HTTP_REQUEST_TIMEOUT', 'The request was not complete within 30 seconds.'],
+  ['HPE_HEADER_OVERFLOW', 'The request line and headers exceed 16 KiB; shorten the path, the query or the headers.'],
+  ['HPE_INVALID_METHOD', 'This is not a valid HTTP/1.1 request.'],
+])('%s is a 400 that says what is wrong', (code, message) => {
+  const [head = '', body = ''] = handled(code).split('\r\n\r\n')
+  expect(head).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/)
+  expect(head).toContain(`\r\nContent-Length: ${body.length}\r\n`)
+  expect(JSON.parse(body)).toEqual({ error: { code: 'invalid_request', message } })
+})
+
+test('nothing is sent to a client that cannot read it', () => {
+  expect(handled('ECONNRESET')).toBe('destroyed')
+  expect(handled('HPE_INVALID_METHOD', { writable: false })).toBe('destroyed')
+})

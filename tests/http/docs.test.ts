@@ -1,0 +1,82 @@
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+// What the docs page is made of; tests/browser sees what becomes of it.
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+const get = async (path: string, app = api) => {
+  const response = await app.call({ path, key: null })
+  expect(response.statusCode).toBe(200)
+  return response
+}
+
+test.each(['/docs/', '/docs/static/swagger-initializer.js'])('%s lets nothing in from elsewhere', async (path) => {
+  expect((await get(path)).headers['content-security-policy']).toBe(
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+      "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';",
+  )
+})
+
+test('the page has a title, an icon and the width of the device', async () => {
+  const { body } = await get('/docs/')
+  expect(body).toContain('<head><meta name="viewport" content="width=device-width, initial-scale=1">')
+  expect(body.match(/viewport/g)).toHaveLength(1)
+  expect(body).toContain('<title>Flowtrail API</title>')
+  expect(body).toContain('<link rel="icon" type="image/svg+xml" href="./static/theme/favicon.svg" sizes="any" />')
+})
+
+test.each(['page.css', 'page.js', 'favicon.svg'])('the page has its own %s', async (file) => {
+  const { body } = await get(`/docs/static/theme/${file}`)
+  expect(body).toBe(readFileSync(new URL(`../../src/http/docs/${file}`, import.meta.url), 'utf8'))
+})
+
+test('Swagger UI is configured', async () => {
+  const { body } = await get('/docs/static/swagger-initializer.js')
+  expect(body).toContain(
+    'const config = {"persistAuthorization":true,"tryItOutEnabled":true,"deepLinking":true,' +
+      '"displayRequestDuration":true,"docExpansion":"list","defaultModelsExpandDepth":0,"plugins":[(system) => ',
+  )
+  expect(body).toContain('flowtrailDocs(system)')
+})
+
+describe('the description', () => {
+  const descriptionOf = async (app = api, basePath = ''): Promise<string> =>
+    (await get(`${basePath}/docs/json`, app)).json().info.description
+
+  test('begins with what the service is, and collapses the chapters', async () => {
+    const description = await descriptionOf()
+    expect(description).toMatch(/^Flowtrail lets you read the \*\*modules\*\*/)
+    const [, summary, collapsed] =
+      /<details><summary>(.*)<\/summary>\n\n(## .*)<\/details>\n\n## Try it/s.exec(description) ?? []
+    const chapters = [...(collapsed ?? '').matchAll(/^## (.*)$/gm)].map(([, name]) => name?.toLowerCase())
+    expect(summary).toBe(`Read more: ${chapters.join(', ')}`)
+    expect(chapters).toContain('errors')
+    const { info } = (await get('/openapi.json')).json()
+    expect(description).toContain(info.description.slice(info.description.indexOf('## ')).trim())
+  })
+
+  test('says who has keys, and links to the document', async () => {
+    const description = await descriptionOf()
+    expect(description).toContain('1. Get a key of your project from the operator of this server')
+    expect(description).toContain('2. Press **Authorize** and paste it.')
+    expect(description).toContain('3. Open *List modules*, enter your project')
+    expect(description).toContain('[openapi.yaml](/openapi.yaml), [openapi.json](/openapi.json)')
+  })
+
+  test('says where the key of the demo project is, and links below the base path', async () => {
+    const demo = await createTestApp({ config: { basePath: '/flow' }, demoKeyFile: '.data/demo-key' })
+    const description = await descriptionOf(demo, '/flow')
+    expect(description).toContain(
+      '1. Copy the key of the demo project: the server printed it at startup and keeps it in `.data/demo-key`.',
+    )
+    expect(description).toContain('3. Open any operation and press **Execute**')
+    expect(description).toContain('[openapi.yaml](/flow/openapi.yaml), [openapi.json](/flow/openapi.json)')
+    await demo.close()
+  })
+})
