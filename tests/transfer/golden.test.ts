@@ -2,16 +2,11 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { createPool } from '../../src/database/pool.ts'
+import { withPool } from '../../src/database/open.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestApp, importFile, type TestApp } from '../support/app.ts'
 import { goldenFile, vectorsOf } from '../support/golden.ts'
 import { dump, load } from './fixture.ts'
-
-const withPool = async <T>(url: string, work: (pool: ReturnType<typeof createPool>) => Promise<T>) => {
-  const pool = createPool(url, { max: 1 })
-  return work(pool).finally(() => pool.end())
-}
 
 let api: TestApp
 let key: string
