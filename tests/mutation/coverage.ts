@@ -69,10 +69,23 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
 const FAULTS = 'tests/faults/'
 const WITHOUT_FAULTS = /^src\/(domain|queries|transfer)\//
 
-/** How long the fast tests of a mutant may take together, in milliseconds of the coverage run. */
-const FAST_ms = 10_000
+/** The folders of the tests that are most about a folder of the sources. */
+const ABOUT: Record<string, RegExp> = {
+  domain: /^tests\/unit\//,
+  recording: /^tests\/recording\//,
+  queries: /^tests\/(queries|recording|http)\//,
+  transfer: /^tests\/transfer\//,
+  database: /^tests\/(database|recording|http)\//,
+  http: /^tests\/(http|contract)\//,
+}
 
-/** The test files that run the function that a mutant changes, the fastest first. */
+/** How long the fast tests of a mutant may take together, in milliseconds of the coverage run. */
+const FAST_ms = 15_000
+
+/**
+ * The test files that run the function that a mutant changes: the one with the name of its file, those about its folder,
+ * then others; the fastest first.
+ */
 export function testsOf(
   { functions, durations_ms }: Coverage,
   { file, start }: Mutant,
@@ -82,7 +95,10 @@ export function testsOf(
   const duration = (test: string) => durations_ms.get(test) ?? 0
   const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
   const useful = covering.filter((test) => !(test.startsWith(FAULTS) && WITHOUT_FAULTS.test(file)))
-  const sorted = useful.sort((a, b) => duration(a) - duration(b))
+  const [, folder = '', name] = file.split('/')
+  const rank = (test: string) =>
+    path.basename(test, '.test.ts') === path.basename(name ?? '', '.ts') ? 0 : ABOUT[folder]?.test(test) ? 1 : 2
+  const sorted = useful.sort((a, b) => rank(a) - rank(b) || duration(a) - duration(b))
   let total_ms = 0
   const isFast = sorted.map((test) => {
     total_ms += duration(test)

@@ -13,9 +13,10 @@ import type { Task, Verdict } from './worker.ts'
 
 /**
  * `make mutants-code`: makes one small mistake after another in the sources and runs the tests that run the changed
- * function, until one fails. Tries the files that have changed since their result in results.json, or those of
- * `ONLY=path,path` (a folder or file; `ONLY=src` for all); at most for `MINUTES=n`. Writes the results, and fails when a
- * mutant survives without a reason, or when the tests detect less than 95 % in a folder.
+ * function, until one fails. Tries the files that have changed since their result in results.json, and of the others the
+ * survivors without a reason; or the files of `ONLY=path,path` (a folder or file; `ONLY=src` for all); at most for
+ * `MINUTES=n`. Writes the results, and fails when a mutant survives without a reason, or when the tests detect less than
+ * 95 % in a folder.
  */
 const { ONLY, MINUTES, VERBOSE } = process.env
 const TIME_LIMIT_ms = 60_000
@@ -27,14 +28,12 @@ const TIMES_SLOWEST = 3
 interface Tally {
   mutants: number
   survivors: string[]
-  /** How many mutants each test file has detected: the next are tried on the best first. */
-  kills: Map<string, number>
+  /** The test files that have detected mutants, the last one first: it probably detects the next mutant as well. */
+  killers: string[]
   /** How many mutants are being tried, or not known yet. */
   pending: number
 }
 const tallies = new Map<string, Tally>()
-/** Mutants that the fast tests do not detect. */
-const undetected: Mutant[] = []
 /** Ends the run, so that it leaves no process and no file behind. */
 const stop = new AbortController()
 
@@ -42,15 +41,19 @@ const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
 for (const file of Object.keys(results)) if (!sources.has(file)) delete results[file]
 const isCurrent = ([file, text]: [string, string]) => results[file]?.sha256 === digestOf(text)
-const hasChanged = (source: [string, string]) => results[source[0]] && !isCurrent(source)
+const reasonOf = ({ file, name }: { file: string; name: string }) => results[file]?.survivors[name]
+const isStale = (source: [string, string]) =>
+  results[source[0]] && !(isCurrent(source) && Object.values(results[source[0]]?.survivors ?? {}).every(Boolean))
 const within = (place: string) => [...sources].filter(([file]) => file.startsWith(place))
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
-const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(hasChanged)
+const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(isStale)
+/** Those whose mutants have all been tried. */
+const finished = new Set<string>()
 if (selected.length > 0) await tryMutants()
 printScores()
 const untried = [...sources.keys()].filter((file) => !results[file])
 if (untried.length > 0) console.log(`Not tried yet (ONLY=path tries them): ${untried.join(', ')}`)
-const unfinished = selected.filter((source) => !isCurrent(source))
+const unfinished = selected.filter(([file]) => !finished.has(file))
 const issues = [
   ...issuesOf(results),
   ...unfinished.map(
@@ -78,53 +81,47 @@ async function tryMutants(): Promise<void> {
   }
 }
 
-/** Whether the slow tests, which few mutants need, run on a mutant as well. */
-type Pass = 'fast tests' | 'slow tests'
-
-interface Trial {
-  mutant: Mutant
-  pass: Pass
-}
-
 /**
- * What to try, file by file: the mutants that compile, and then those of them that the fast tests do not detect. The
- * compiler decides only when the next one is asked for, while the tests of others run.
+ * What to try, file by file: the mutants that compile. The compiler decides only when the next one is asked for, while the
+ * tests of others run.
  */
-function* trials(): Generator<Trial, undefined> {
+function* trials(): Generator<Mutant, undefined> {
   const compiles = createCompileCheck(ROOT)
   const end_ms = MINUTES ? performance.now() + Number(MINUTES) * 60_000 : Number.POSITIVE_INFINITY
   for (const [file, text] of selected) {
-    const tally: Tally = { mutants: 0, survivors: [], kills: new Map(), pending: 1 }
+    // What was detected still is: tests only become more.
+    const earlier = !ONLY && isCurrent([file, text]) ? results[file] : undefined
+    const explained = Object.entries(earlier?.survivors ?? {}).flatMap(([name, reason]) => (reason ? [name] : []))
+    const tally: Tally = { mutants: earlier?.mutants ?? 0, survivors: explained, killers: [], pending: 1 }
     tallies.set(file, tally)
     for (const mutant of mutantsOf(file, text)) {
       stop.signal.throwIfAborted()
+      if (earlier && reasonOf(mutant) !== '') continue
       if (performance.now() > end_ms) {
         console.log(`The time is up at ${file}:${mutant.line}.`)
         return
       }
       if (!compiles(path.join(ROOT, file), mutated(text, mutant))) continue
-      tally.mutants += 1
+      if (!earlier) tally.mutants += 1
       tally.pending += 1
-      yield { mutant, pass: 'fast tests' }
+      yield mutant
     }
     finish(file)
-    yield* slowTrials()
   }
 }
 
-function* slowTrials(): Generator<Trial, undefined> {
-  for (let mutant = undetected.shift(); mutant; mutant = undetected.shift()) yield { mutant, pass: 'slow tests' }
-}
-
-async function work(sandbox: string, remaining: Iterator<Trial, undefined>, coverage: Coverage): Promise<void> {
+async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, coverage: Coverage): Promise<void> {
   const timeout_ms = Math.max(MIN_TIMEOUT_ms, TIMES_SLOWEST * coverage.slowestTest_ms)
   let worker = await startWorker(sandbox, timeout_ms)
-  const tryOne = async ({ mutant, pass }: Trial) => {
+  for (let next = remaining.next(); !next.done; next = remaining.next()) {
+    const mutant = next.value
     const { file, name, line } = mutant
     const text = sources.get(file) as string
-    const { kills, survivors } = tallies.get(file) as Tally
+    const tally = tallies.get(file) as Tally
     const { fast, slow } = testsOf(coverage, mutant, text)
-    const tests = pass === 'fast tests' ? fast.sort((a, b) => (kills.get(b) ?? 0) - (kills.get(a) ?? 0)) : slow
+    const killers = tally.killers.filter((test) => fast.includes(test) || slow.includes(test))
+    // Slow tests will not find out what there is a reason for.
+    const tests = [...new Set([...killers, ...fast, ...(reasonOf(mutant) ? [] : slow)])]
     const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
@@ -133,20 +130,15 @@ async function work(sandbox: string, remaining: Iterator<Trial, undefined>, cove
       writeFileSync(path.join(sandbox, file), text)
       worker = await startWorker(sandbox, timeout_ms)
     } else if (verdict.killer !== undefined) {
-      kills.set(verdict.killer, (kills.get(verdict.killer) ?? 0) + 1)
-    } else if (pass === 'fast tests') {
-      return undetected.push(mutant)
+      tally.killers = [...new Set([verdict.killer, ...tally.killers])]
     } else {
-      survivors.push(name)
-      console.log(`${file}:${line} survives ${fast.length + slow.length} test files: ${name}`)
+      tally.survivors.push(name)
+      if (!reasonOf(mutant)) console.log(`${file}:${line} survives ${tests.length} test files: ${name}`)
     }
     if (VERBOSE)
       console.log(`${file}:${line} ${name}: ${verdict === 'timed out' ? verdict : (verdict.failure ?? 'survives')}`)
     finish(file)
   }
-  for (let next = remaining.next(); !next.done; next = remaining.next()) await tryOne(next.value)
-  // Those that the other worker has added since.
-  for (const trial of slowTrials()) await tryOne(trial)
   worker.disconnect()
   await once(worker, 'exit')
 }
@@ -158,6 +150,7 @@ function finish(file: string): void {
   if (tally.pending > 0) return
   const reasons = results[file]?.survivors ?? {}
   const survivors = Object.fromEntries(tally.survivors.sort().map((name) => [name, reasons[name] ?? '']))
+  finished.add(file)
   results[file] = { sha256: digestOf(sources.get(file) as string), mutants: tally.mutants, survivors }
   writeResults(results)
   console.log(`${file}: ${tally.mutants - tally.survivors.length} of ${tally.mutants}`)

@@ -16,7 +16,7 @@ const EXCLUDED = [
   'tests/unit/{imports,references}.test.ts',
   'tests/contract/{diff,release,checks-bite}.test.ts',
   'tests/contract/{proxy,sdks}/**',
-  'tests/database/{catalog,embedded,migrate}.test.ts',
+  'tests/database/catalog.test.ts',
 ]
 
 class AsGiven implements TestSequencer {

@@ -28,8 +28,8 @@ const TIMEOUTS = {
   expect: { poll: { timeout: timeout_ms / 2 } },
 }
 
-/** How many test files run one by one. */
-const ALONE = 3
+/** How many test files run one by one: most often the first one fails. */
+const ALONE = 1
 
 // A process of its own for each sandbox, its current directory, since a mutant may make it hang.
 const sandbox = process.cwd()
@@ -63,7 +63,7 @@ process.on('message', async (task: Task) => {
 process.on('disconnect', () => void vitest.close().finally(() => process.exit()))
 process.send?.('ready')
 
-/** The first test files run alone; the others, which rarely detect what these do not, in one run that shares modules. */
+/** The first test file runs alone; the others, which rarely have to, in one run that shares modules. */
 async function runUntilFailure(tests: readonly string[]): Promise<Verdict> {
   const groups = [...tests.slice(0, ALONE).map((test) => [test]), tests.slice(ALONE)]
   for (const group of groups.filter(({ length }) => length > 0)) {
