@@ -242,14 +242,14 @@ test('SIGTERM while PostgreSQL is being brought back leaves none behind', async 
 
 test('PostgreSQL runs as long as the work of a command, and has stopped when that is done', async () => {
   await stop()
-  const recorded = withServer({ databaseUrl: undefined, dataDir }, async ({ url }) => {
+  const pid = await withServer({ databaseUrl: undefined, dataDir }, async ({ url }) => {
     const connection = connect(url)
     // Fails if PostgreSQL is stopped meanwhile.
     await sql`SELECT pg_sleep(0.3)`.execute(connection)
     await connection.destroy()
     return postmasterPid()
   })
-  await expectStopped(await recorded)
+  await expectStopped(pid)
 })
 
 test('a service whose output nobody reads any longer goes on, and stops PostgreSQL', async () => {

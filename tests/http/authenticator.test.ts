@@ -7,7 +7,8 @@ import type { Database } from '../../src/database/pool.ts'
 import { parseKey, SCOPES } from '../../src/domain/api-key.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { findKeyById } from '../../src/queries/api-keys.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { insertProject } from '../../src/queries/projects.ts'
+import { createTestDatabase, type TestDatabase, withSettings } from '../support/database.ts'
 
 // How the use of keys is recorded: once a minute, in the background, and complete once `settle` resolves.
 
@@ -17,7 +18,7 @@ let key: string
 beforeAll(async () => {
   database = await createTestDatabase()
   db = connect(database.url)
-  await db.insertInto('projects').values({ project_id: 'p', name: '' }).execute()
+  await insertProject(db, 'p', '')
 })
 beforeEach(async () => {
   key = await createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })
@@ -75,9 +76,7 @@ test('a minute of many uses has one write for each key', async () => {
 })
 
 test('a use that cannot be stored is reported, and fails no request', async () => {
-  const url = new URL(database.url)
-  url.searchParams.set('options', '-c default_transaction_read_only=on')
-  const readOnly = connect(url.href)
+  const readOnly = connect(withSettings(database.url, { default_transaction_read_only: 'on' }))
   const reported: unknown[] = []
   const authenticator = new Authenticator(readOnly, undefined, (error) => reported.push(error))
   await use(authenticator)

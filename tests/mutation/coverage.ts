@@ -95,9 +95,11 @@ export function testsOf(
   const duration = (test: string) => durations_ms.get(test) ?? 0
   const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
   const useful = covering.filter((test) => !(test.startsWith(FAULTS) && WITHOUT_FAULTS.test(file)))
-  const [, folder = '', name] = file.split('/')
-  const rank = (test: string) =>
-    path.basename(test, '.test.ts') === path.basename(name ?? '', '.ts') ? 0 : ABOUT[folder]?.test(test) ? 1 : 2
+  const [, folder = ''] = file.split('/')
+  const rank = (test: string) => {
+    if (path.basename(test, '.test.ts') === path.basename(file, '.ts')) return 0
+    return ABOUT[folder]?.test(test) ? 1 : 2
+  }
   const sorted = useful.sort((a, b) => rank(a) - rank(b) || duration(a) - duration(b))
   let total_ms = 0
   const isFast = sorted.map((test) => {

@@ -43,6 +43,10 @@ export function scores(results: Results): { folder: string; mutants: number; det
   })
 }
 
+/** The names of the survivors that nobody has given a reason. */
+export const unexplained = ({ survivors }: FileResult): string[] =>
+  Object.keys(survivors).filter((name) => survivors[name]?.trim() === '')
+
 /** What is wrong with the results: folders below the minimum score, survivors without a reason. */
 export function issuesOf(results: Results): string[] {
   const low = scores(results)
@@ -51,12 +55,10 @@ export function issuesOf(results: Results): string[] {
       ({ folder, mutants, detected }) =>
         `src/${folder}: the tests detect ${detected} of ${mutants} mutants, less than ${100 * MINIMUM_score} %`,
     )
-  const unexplained = Object.entries(results).flatMap(([file, { survivors }]) =>
-    Object.entries(survivors)
-      .filter(([, reason]) => reason.trim() === '')
-      .map(
-        ([name]) => `${file}: ${name}: no test detects this. Write one, or the reason in tests/mutation/results.json`,
-      ),
+  const withoutReason = Object.entries(results).flatMap(([file, result]) =>
+    unexplained(result).map(
+      (name) => `${file}: ${name}: no test detects this. Write one, or the reason in tests/mutation/results.json`,
+    ),
   )
-  return [...low, ...unexplained]
+  return [...low, ...withoutReason]
 }

@@ -7,7 +7,16 @@ import { useServer } from '../support/global-setup.ts'
 import { createCompileCheck } from './compile-check.ts'
 import { type Coverage, measureCoverage, testsOf } from './coverage.ts'
 import { type Mutant, mutantsOf, mutated } from './mutants.ts'
-import { digestOf, issuesOf, readResults, readSource, scores, sourceFiles, writeResults } from './results.ts'
+import {
+  digestOf,
+  issuesOf,
+  readResults,
+  readSource,
+  scores,
+  sourceFiles,
+  unexplained,
+  writeResults,
+} from './results.ts'
 import { createSandbox, ROOT } from './sandbox.ts'
 import type { Task, Verdict } from './worker.ts'
 
@@ -41,19 +50,19 @@ const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
 for (const file of Object.keys(results)) if (!sources.has(file)) delete results[file]
 const isCurrent = ([file, text]: [string, string]) => results[file]?.sha256 === digestOf(text)
-const reasonOf = ({ file, name }: { file: string; name: string }) => results[file]?.survivors[name]
-const isStale = (source: [string, string]) =>
-  results[source[0]] && !(isCurrent(source) && Object.values(results[source[0]]?.survivors ?? {}).every(Boolean))
+const hasReason = ({ file, name }: Mutant) => Boolean(results[file]?.survivors[name]?.trim())
+const isIncomplete = (source: [string, string]) => {
+  const result = results[source[0]]
+  return result && (!isCurrent(source) || unexplained(result).length > 0)
+}
 const within = (place: string) => [...sources].filter(([file]) => file.startsWith(place))
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
-const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(isStale)
-/** Those whose mutants have all been tried. */
-const finished = new Set<string>()
+const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(isIncomplete)
 if (selected.length > 0) await tryMutants()
 printScores()
 const untried = [...sources.keys()].filter((file) => !results[file])
 if (untried.length > 0) console.log(`Not tried yet (ONLY=path tries them): ${untried.join(', ')}`)
-const unfinished = selected.filter(([file]) => !finished.has(file))
+const unfinished = selected.filter(([file]) => tallies.get(file)?.pending !== 0)
 const issues = [
   ...issuesOf(results),
   ...unfinished.map(
@@ -91,12 +100,13 @@ function* trials(): Generator<Mutant, undefined> {
   for (const [file, text] of selected) {
     // What was detected still is: tests only become more.
     const earlier = !ONLY && isCurrent([file, text]) ? results[file] : undefined
-    const explained = Object.entries(earlier?.survivors ?? {}).flatMap(([name, reason]) => (reason ? [name] : []))
+    const retried = earlier && unexplained(earlier)
+    const explained = Object.keys(earlier?.survivors ?? {}).filter((name) => !retried?.includes(name))
     const tally: Tally = { mutants: earlier?.mutants ?? 0, survivors: explained, killers: [], pending: 1 }
     tallies.set(file, tally)
     for (const mutant of mutantsOf(file, text)) {
       stop.signal.throwIfAborted()
-      if (earlier && reasonOf(mutant) !== '') continue
+      if (retried && !retried.includes(mutant.name)) continue
       if (performance.now() > end_ms) {
         console.log(`The time is up at ${file}:${mutant.line}.`)
         return
@@ -121,7 +131,7 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
     const { fast, slow } = testsOf(coverage, mutant, text)
     const killers = tally.killers.filter((test) => fast.includes(test) || slow.includes(test))
     // Slow tests will not find out what there is a reason for.
-    const tests = [...new Set([...killers, ...fast, ...(reasonOf(mutant) ? [] : slow)])]
+    const tests = [...new Set([...killers, ...fast, ...(hasReason(mutant) ? [] : slow)])]
     const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
@@ -133,7 +143,7 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
       tally.killers = [...new Set([verdict.killer, ...tally.killers])]
     } else {
       tally.survivors.push(name)
-      if (!reasonOf(mutant)) console.log(`${file}:${line} survives ${tests.length} test files: ${name}`)
+      if (!hasReason(mutant)) console.log(`${file}:${line} survives ${tests.length} test files: ${name}`)
     }
     if (VERBOSE)
       console.log(`${file}:${line} ${name}: ${verdict === 'timed out' ? verdict : (verdict.failure ?? 'survives')}`)
@@ -150,7 +160,6 @@ function finish(file: string): void {
   if (tally.pending > 0) return
   const reasons = results[file]?.survivors ?? {}
   const survivors = Object.fromEntries(tally.survivors.sort().map((name) => [name, reasons[name] ?? '']))
-  finished.add(file)
   results[file] = { sha256: digestOf(sources.get(file) as string), mutants: tally.mutants, survivors }
   writeResults(results)
   console.log(`${file}: ${tally.mutants - tally.survivors.length} of ${tally.mutants}`)

@@ -28,9 +28,6 @@ const TIMEOUTS = {
   expect: { poll: { timeout: timeout_ms / 2 } },
 }
 
-/** How many test files run one by one: most often the first one fails. */
-const ALONE = 1
-
 // A process of its own for each sandbox, its current directory, since a mutant may make it hang.
 const sandbox = process.cwd()
 const vitest = await createVitest(
@@ -63,9 +60,9 @@ process.on('message', async (task: Task) => {
 process.on('disconnect', () => void vitest.close().finally(() => process.exit()))
 process.send?.('ready')
 
-/** The first test file runs alone; the others, which rarely have to, in one run that shares modules. */
+/** The first test file runs alone, since it most often fails; the others in one run that shares modules. */
 async function runUntilFailure(tests: readonly string[]): Promise<Verdict> {
-  const groups = [...tests.slice(0, ALONE).map((test) => [test]), tests.slice(ALONE)]
+  const groups = [tests.slice(0, 1), tests.slice(1)]
   for (const group of groups.filter(({ length }) => length > 0)) {
     // It counts the failures of earlier runs, too.
     vitest.state.filesMap.clear()

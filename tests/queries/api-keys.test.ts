@@ -10,6 +10,7 @@ import {
   updateKeyRevoked,
   updateKeyUsed,
 } from '../../src/queries/api-keys.ts'
+import { insertProject } from '../../src/queries/projects.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { databaseUrl } from '../support/global-setup.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -41,10 +42,7 @@ let db: Database
 beforeAll(async () => {
   database = await createTestDatabase()
   db = connect(database.url)
-  await db
-    .insertInto('projects')
-    .values(['b', 'a'].map((project_id) => ({ project_id, name: '' })))
-    .execute()
+  for (const projectId of ['b', 'a']) await insertProject(db, projectId, '')
 })
 beforeEach(async () => {
   await db.deleteFrom('api_keys').execute()

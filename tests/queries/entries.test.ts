@@ -5,7 +5,7 @@ import type { Database } from '../../src/database/pool.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { selectEntriesInEffect, selectEntryPageViewsPage } from '../../src/queries/entries.ts'
 import { importInto } from '../support/app.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createTestDatabase, type TestDatabase, withSettings } from '../support/database.ts'
 
 // Rows come in their order and not in that of the plan, which PostgreSQL may choose anew at any time.
 
@@ -50,9 +50,8 @@ afterAll(() => database.drop())
 
 /** Works on a database whose planner must do without what these settings name. */
 async function without<T>(settings: string[], work: (db: Database) => Promise<T>): Promise<T> {
-  const url = new URL(database.url)
-  url.searchParams.set('options', settings.map((name) => `-c enable_${name}=off`).join(' '))
-  const db = connect(url.href)
+  const off = Object.fromEntries(settings.map((name) => [`enable_${name}`, 'off']))
+  const db = connect(withSettings(database.url, off))
   return work(db).finally(() => db.destroy())
 }
 

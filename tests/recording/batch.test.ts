@@ -13,6 +13,7 @@ import {
   entry,
   eventsOf,
   freshValue,
+  IMPORTED_CONTACT,
   pageView,
   parsedEvent,
   rowCounts,
@@ -178,6 +179,59 @@ describe('events that arrive together', () => {
       recorder.record('demo', parsedEvent(), 'reused-key'),
     ])
     expect(outcomes).toMatchObject(['module_does_not_exist', { replayed: false }])
+  })
+})
+
+describe('a transaction sends the statements that its events need, and no others', () => {
+  // Opens the connection.
+  beforeAll(async () => {
+    await recorder.record('demo', parsedEvent())
+  })
+
+  interface Post {
+    identifiers: { key: string; value: string }[]
+    idempotencyKey?: string
+  }
+
+  const IMPORTED = { key: 'email', value: '"imported@example.com"' }
+  const READS = ['select projects', 'select modules', 'select contact_identifiers']
+
+  test.each([
+    [
+      'an event of a new contact',
+      { identifiers: [{ key: 'email', value: freshValue() }] },
+      READS,
+      ['insert contacts', 'insert contact_identifiers', 'insert entries', 'insert events'],
+    ],
+    [
+      'an event of a known contact with an entry',
+      { identifiers: [IMPORTED] },
+      [...READS, 'select entries'],
+      ['insert events'],
+    ],
+    [
+      'a new identifier of a known contact',
+      { identifiers: [IMPORTED, { key: 'phone', value: freshValue() }] },
+      [...READS, 'select entries'],
+      ['insert contact_identifiers', 'insert events'],
+    ],
+    [
+      'an event of a contact by its own id',
+      { identifiers: [{ key: 'contact_id', value: JSON.stringify(IMPORTED_CONTACT) }] },
+      [...READS, 'select contacts', 'select entries'],
+      ['insert events'],
+    ],
+    [
+      'an event with an Idempotency-Key',
+      { identifiers: [IMPORTED], idempotencyKey: 'k' },
+      [...READS, 'select idempotency_keys', 'select entries'],
+      ['insert events', 'insert idempotency_keys'],
+    ],
+    ['a repetition', { identifiers: [IMPORTED], idempotencyKey: 'k' }, [...READS, 'select idempotency_keys'], []],
+  ])('%s', async (_, { identifiers, idempotencyKey }: Post, reads, writes) => {
+    const { statements } = watchStatements()
+    await recorder.record('demo', parsedEvent({ identifiers }), idempotencyKey)
+    expect(statements()).toEqual(['BEGIN', ...reads, ...writes, 'COMMIT'])
   })
 })
 

@@ -161,10 +161,12 @@ export function watchStatements() {
   onTestFinished(() => mockRestore())
   // The same spy, if the test watches already.
   const earlier = mock.calls.length
+  const statements = () =>
+    mock.calls.slice(earlier).map(([statement]) => summaryOf(statement as unknown as StatementSent))
   return {
     /** Each statement as its verb and the first table that it names, such as `insert events`. */
-    statements: () => mock.calls.slice(earlier).map(([statement]) => summaryOf(statement as unknown as StatementSent)),
-    transactions: () => mock.calls.slice(earlier).filter(([statement]) => (statement as unknown) === 'BEGIN').length,
+    statements,
+    transactions: () => statements().filter((statement) => statement === 'BEGIN').length,
     /** How many statements PostgreSQL ended because they waited too long for a lock. */
     lockTimeouts: () =>
       mock.settledResults

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
-import { describe, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { parsedEvent } from './fixture.ts'
@@ -29,22 +29,20 @@ test.each([
   expect(connect).toHaveBeenCalledTimes(expected)
 })
 
-describe('with a queue of six', () => {
-  const isRefused = async (recorded: Promise<unknown>) => {
-    const refusal = recorded.then(
-      () => 'recorded',
-      (error) => toApiError(error).errorCode,
-    )
-    return (await Promise.race([refusal, setImmediate('queued')])) === 'service_unavailable'
-  }
+async function isRefused(recorded: Promise<unknown>): Promise<boolean> {
+  const refusal = recorded.then(
+    () => 'recorded',
+    (error) => toApiError(error).errorCode,
+  )
+  return (await Promise.race([refusal, setImmediate('queued')])) === 'service_unavailable'
+}
 
-  test('a project may have three events in it, and all projects six', async () => {
-    const recorder = new Recorder(exhaustedPool(2).pool, { maxQueuedEvents: 6 })
-    const refused: boolean[] = []
-    for (const project of ['a', 'a', 'a', 'a', 'b', 'b', 'c', 'd']) {
-      refused.push(await isRefused(recorder.record(project, parsedEvent())))
-    }
-    expect(refused).toEqual([false, false, false, true, false, false, false, true])
-    expect(recorder.pending).toEqual({ events: 6, projects: 3 })
-  })
+test('of a queue of six a project may have three events, and all projects six', async () => {
+  const recorder = new Recorder(exhaustedPool(2).pool, { maxQueuedEvents: 6 })
+  const refused: boolean[] = []
+  for (const project of ['a', 'a', 'a', 'a', 'b', 'b', 'c', 'd']) {
+    refused.push(await isRefused(recorder.record(project, parsedEvent())))
+  }
+  expect(refused).toEqual([false, false, false, true, false, false, false, true])
+  expect(recorder.pending).toEqual({ events: 6, projects: 3 })
 })

@@ -22,6 +22,14 @@ export async function createTestDatabase(template: string = inject('templateData
   }
 }
 
+/** The URL of a database whose sessions begin with these settings of PostgreSQL. */
+export function withSettings(url: string, settings: Record<string, string>): string {
+  const changed = new URL(url)
+  const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`)
+  changed.searchParams.set('options', options.join(' '))
+  return changed.href
+}
+
 const TABLES = [
   'projects',
   'groups',
