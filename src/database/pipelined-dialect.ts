@@ -146,7 +146,6 @@ class SharedConnection {
 
   /** Fails everything under way. */
   #destroy(): void {
-    this.#readTimeout = undefined
     if (this.#current) destroySocket(this.#current)
   }
 

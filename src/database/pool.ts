@@ -9,7 +9,6 @@ export type Database = Kysely<DB>
 const SESSION_SETTINGS = {
   timezone: 'UTC',
   datestyle: 'ISO',
-  client_encoding: 'UTF8',
   search_path: 'public',
   standard_conforming_strings: 'on',
   synchronous_commit: 'on',
@@ -18,7 +17,7 @@ const SESSION_SETTINGS = {
 }
 
 export interface PoolOptions {
-  /** The most connections at once. */
+  /** The most connections at once; 10 without it. */
   max?: number
   /** How long a query waits for a connection before it fails, in milliseconds. */
   connectionTimeout_ms?: number
@@ -40,7 +39,7 @@ export interface PoolOptions {
 export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
-    max: options.max ?? 10,
+    max: options.max,
     connectionTimeoutMillis: options.connectionTimeout_ms ?? 5_000,
     application_name: 'flowtrail',
     types: typeParsers,

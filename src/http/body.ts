@@ -10,7 +10,6 @@ const utf8 = new TextDecoder('utf-8', { fatal: true })
 /** Accepts JSON in UTF-8 as the only request body. */
 export function acceptJsonOnly(app: FastifyInstance): void {
   deferContinue(app)
-  app.removeAllContentTypeParsers()
   app.addContentTypeParser(
     'application/json',
     { parseAs: 'buffer', bodyLimit: MAX_BODY_bytes },

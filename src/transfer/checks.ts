@@ -23,14 +23,14 @@ export interface Check {
   message: string
 }
 
-function missingParent(kind: StagedKind, parent: StagedKind, columns: string[]): Check {
+function missingParent(kind: StagedKind, parent: StagedKind): Check {
   const { key } = MERGE_RULES[parent]
   return {
     kind,
     message: `no ${parent} with this id is stored or on an earlier line`,
-    sql: `SELECT i.line, '/${columns.at(-1)}' AS field FROM ${referencesTable(kind)} i
-      WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES[parent]} p WHERE ${columnsEqual('p', 'i', key, columns)})
-        AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${columnsEqual('p', 'i', key, columns)} AND p.line < i.line)
+    sql: `SELECT i.line, '/${key.at(-1)}' AS field FROM ${referencesTable(kind)} i
+      WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES[parent]} p WHERE ${columnsEqual('p', 'i', key)})
+        AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${columnsEqual('p', 'i', key)} AND p.line < i.line)
       ORDER BY i.line`,
   }
 }
@@ -92,10 +92,7 @@ const GIVEN: Record<string, string> = {
 }
 
 const PARENT_CHECKS = STAGED_KINDS.flatMap((kind) =>
-  MERGE_RULES[kind].parents.map((parent) => ({
-    parent: parent.kind,
-    check: missingParent(kind, parent.kind, parent.columns),
-  })),
+  MERGE_RULES[kind].parents.map((parent) => ({ parent, check: missingParent(kind, parent) })),
 )
 
 /** The checks to run before new projects are inserted; afterwards every project would count as stored. */

@@ -14,8 +14,8 @@ interface MergeRules {
   lastWins: string[]
   /** SQL expressions for columns of a new record that no line gives; `$1` is the current time. */
   defaults: Record<string, string>
-  /** What must be stored or on an earlier line: the columns of this kind that hold the parent's key. */
-  parents: { kind: StagedKind; columns: string[] }[]
+  /** What must be stored or on an earlier line; the columns of its key have the same names here. */
+  parents: StagedKind[]
 }
 
 const NO_RULES = {
@@ -38,17 +38,14 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     key: ['project_id', 'group_id'],
     lastWins: ['name'],
     defaults: { name: 'group_id' },
-    parents: [{ kind: 'project', columns: ['project_id'] }],
+    parents: ['project'],
   },
   module: {
     ...NO_RULES,
     key: ['project_id', 'module_id'],
     lastWins: ['group_id', 'title', 'created_at'],
     defaults: { created_at: '$1' },
-    parents: [
-      { kind: 'project', columns: ['project_id'] },
-      { kind: 'group', columns: ['project_id', 'group_id'] },
-    ],
+    parents: ['project', 'group'],
   },
   module_version: {
     ...NO_RULES,
@@ -56,14 +53,14 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     immutable: ['saved_at', 'published_at', 'json_string'],
     conflict: 'a saved version cannot change',
     fillable: ['published_at'],
-    parents: [{ kind: 'module', columns: ['project_id', 'module_id'] }],
+    parents: ['module'],
   },
   contact: {
     ...NO_RULES,
     key: ['project_id', 'contact_id'],
     lastWins: ['created_at'],
     defaults: { created_at: '$1' },
-    parents: [{ kind: 'project', columns: ['project_id'] }],
+    parents: ['project'],
   },
   identifier: {
     ...NO_RULES,
@@ -79,10 +76,7 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     conflict: "an entry's module and contact cannot change",
     lastWins: ['created_at', 'updated_at', 'entry_data'],
     defaults: { created_at: '$1', entry_data: "'{}'" },
-    parents: [
-      { kind: 'module', columns: ['project_id', 'module_id'] },
-      { kind: 'contact', columns: ['project_id', 'contact_id'] },
-    ],
+    parents: ['module', 'contact'],
   },
   // Events have derived columns and are too many to copy once more: they are merged from their lines, and compared by
   // checks of their own.
@@ -90,7 +84,7 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     ...NO_RULES,
     key: EVENT_KEY,
     firstWins: Object.keys(FIELDS.event).filter((column) => !EVENT_KEY.includes(column)),
-    parents: [{ kind: 'entry', columns: ['project_id', 'entry_id'] }],
+    parents: ['entry'],
   },
 }
 
@@ -115,6 +109,6 @@ export const DUPLICATE_EVENTS = 'duplicate_events'
 /** The temporary table of the lines of events that left something out, completed with the derived values. */
 export const DERIVED_EVENTS = 'derived_events'
 
-/** The condition that columns of two tables are equal, pair by pair. */
-export const columnsEqual = (left: string, right: string, columns: string[], rightColumns: string[] = columns) =>
-  columns.map((column, i) => `${left}.${column} = ${right}.${rightColumns[i]}`).join(' AND ')
+/** The condition that columns of two tables are equal. */
+export const columnsEqual = (left: string, right: string, columns: string[]) =>
+  columns.map((column) => `${left}.${column} = ${right}.${column}`).join(' AND ')
