@@ -82,9 +82,12 @@ export async function authorize(page: Page, key: string): Promise<void> {
 export async function expand(page: Page, operationId: string): Promise<Locator> {
   const block = blockOf(page, operationId)
   await block.locator('.opblock-summary-control').click()
-  await block.locator('button.execute').waitFor()
+  await isExpanded(block)
   return block
 }
+
+/** Waits until an operation can be executed: its references are resolved some time after its button is there. */
+export const isExpanded = (block: Locator) => block.locator('[data-param-name="projectId"]').waitFor()
 
 /** Executes an expanded operation. @returns the response's status and body as the page shows them */
 export async function execute(block: Locator): Promise<{ status: string; body: Locator }> {

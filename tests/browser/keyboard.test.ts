@@ -1,7 +1,7 @@
 import type { Locator, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { operations } from '../support/contract.ts'
-import { authorizeButton, blockOf, type Docs, responseOf, startDocs } from './docs-page.ts'
+import { authorizeButton, blockOf, type Docs, isExpanded, responseOf, startDocs } from './docs-page.ts'
 
 let docs: Docs
 let page: Page
@@ -77,6 +77,7 @@ test.each(Object.keys(operations))('%s can be opened, executed and read', async 
   await block.waitFor()
   await tabTo(block.locator('.opblock-summary-control'))
   await page.keyboard.press('Enter')
+  await isExpanded(block)
   await tabTo(block.locator('button.execute'))
   await page.keyboard.press('Space')
   expect((await responseOf(block)).status).toBe('200')
