@@ -114,10 +114,10 @@ export const CHECKS: Check[] = [
   },
   identifierIsContactId('contacts', 'true'),
   identifierIsContactId(mergedTable('contact'), 'c.line < i.line'),
-  contactIdIsIdentifier(`SELECT FROM contact_identifiers s WHERE s.project_id = m.project_id AND s.contact_id <> m.contact_id
+  contactIdIsIdentifier(`SELECT FROM contact_identifiers s WHERE s.project_id = m.project_id
     AND s.digest = sha256('\\x${Buffer.from(`${CONTACT_ID_KEY}\0s`).toString('hex')}' || convert_to(m.contact_id, 'UTF8'))`),
   contactIdIsIdentifier(`SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
-    AND i.claimed_contact_id = m.contact_id AND i.contact_id <> m.contact_id AND i.line < m.line`),
+    AND i.claimed_contact_id = m.contact_id AND i.line < m.line`),
   {
     kind: 'event',
     message: 'no such version of the module is stored or on an earlier line',
@@ -139,7 +139,7 @@ export const CHECKS: Check[] = [
         SELECT i.line, ${firstFieldWhere(MERGE_RULES.event.firstWins, (column) =>
           [GIVEN[column], `i.${column} IS DISTINCT FROM t.${column}`].filter(Boolean).join(' AND '),
         )} AS field
-        FROM ${stagedTable('event')} i JOIN events t ON ${columnsEqual('t', 'i', ['project_id', 'event_id'])}
+        FROM ${stagedTable('event')} i JOIN events t ON ${columnsEqual('t', 'i', MERGE_RULES.event.key)}
       ) compared WHERE field IS NOT NULL ORDER BY line`,
   },
   {
@@ -153,7 +153,7 @@ export const CHECKS: Check[] = [
         )} AS field
         FROM ${DUPLICATE_EVENTS} d
         JOIN ${stagedTable('event')} f ON f.line = d.line
-        JOIN ${stagedTable('event')} i ON ${columnsEqual('i', 'd', ['project_id', 'event_id'])}
+        JOIN ${stagedTable('event')} i ON ${columnsEqual('i', 'd', MERGE_RULES.event.key)}
       ) compared WHERE field IS NOT NULL ORDER BY line`,
   },
 ]

@@ -423,6 +423,7 @@ describe('a conflict', () => {
   test.for<[string, stored: object[], lines: object[], line: number, field: string, message: string]>([
     ['group without project', [], [group()], 1, '/project_id', missing('project')],
     ['project after its group', [], [group(), project()], 1, '/project_id', missing('project')],
+    ['module without project', [], [module()], 1, '/project_id', missing('project')],
     ['module without group', [], [project(), module()], 2, '/group_id', missing('group')],
     [
       'module in a group that does not exist',
@@ -494,6 +495,27 @@ describe('a conflict', () => {
       1,
       '/module_id',
       'must have a published version',
+    ],
+    [
+      'module never published, before one that is',
+      BASE,
+      [
+        module({ module_id: 'm2' }),
+        version(1, undefined, { module_id: 'm2' }),
+        module({ module_id: 'm3' }),
+        version(1, PUBLISHED, { module_id: 'm3' }),
+      ],
+      1,
+      '/module_id',
+      'must have a published version',
+    ],
+    [
+      'version that does not exist, after one that does',
+      BASE,
+      [version(2), view('v', 1, 1, { module_version_number: 3 })],
+      2,
+      '/module_version_number',
+      'no such version',
     ],
     [
       'other definition',

@@ -1,0 +1,152 @@
+import { finished } from 'node:stream/promises'
+import type pg from 'pg'
+import type { CopyStreamQuery } from 'pg-copy-streams'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { beginLongTransaction } from '../../src/transfer/client.ts'
+import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
+import { Stage, stagedTable } from '../../src/transfer/stage.ts'
+import { openDatabase, project, version } from './fixture.ts'
+
+let database: Awaited<ReturnType<typeof openDatabase>>
+beforeAll(async () => {
+  database = await openDatabase()
+})
+afterAll(() => database[Symbol.asyncDispose]())
+
+let client: pg.PoolClient
+beforeEach(async () => {
+  client = await database.pool.connect()
+})
+afterEach(() => client.release(true))
+
+describe('a long transaction', () => {
+  test('has no timeouts, and memory to sort', async () => {
+    for (const name of ['statement_timeout', 'idle_in_transaction_session_timeout'])
+      await client.query(`SET ${name} = 99`)
+    await beginLongTransaction(client, 'REPEATABLE READ')
+    const names = [
+      'transaction_isolation',
+      'statement_timeout',
+      'idle_in_transaction_session_timeout',
+      'jit',
+      'work_mem',
+    ]
+    const { rows } = await client.query(`SELECT ${names.map((name) => `current_setting('${name}') AS ${name}`)}`)
+    expect(rows).toEqual([
+      {
+        transaction_isolation: 'repeatable read',
+        statement_timeout: '0',
+        idle_in_transaction_session_timeout: '0',
+        jit: 'off',
+        work_mem: '64MB',
+      },
+    ])
+    await client.query('ROLLBACK')
+    expect((await client.query('SHOW statement_timeout')).rows).toEqual([{ statement_timeout: '99ms' }])
+  })
+
+  test('fails when it cannot begin', async () => {
+    await expect(beginLongTransaction(client, 'NO SUCH LEVEL')).rejects.toThrow('syntax error')
+  })
+})
+
+describe('a stage', () => {
+  const record = (line: object) => line as ImportRecord
+  const projectRow = record(project({ name: 'Acme' }))
+  /** The characters of its row: `1`, the id and the name, each ended by a tab or a line feed. */
+  const PROJECT_characters = '1\tacme\tAcme\n'.length
+  const refused = record(version(2 ** 40))
+
+  /** The COPYs that have begun, and how many of them were under way at once. */
+  let copies: CopyStreamQuery[]
+  let mostAtOnce: number
+  let underWay: number
+  beforeEach(async () => {
+    await client.query('BEGIN')
+    copies = []
+    mostAtOnce = 0
+    underWay = 0
+    const query = client.query.bind(client) as (copy: CopyStreamQuery) => CopyStreamQuery
+    vi.spyOn(client, 'query').mockImplementation(((copy: CopyStreamQuery) => {
+      const result = query(copy)
+      if (typeof copy !== 'string') {
+        copies.push(copy)
+        underWay += 1
+        mostAtOnce = Math.max(mostAtOnce, underWay)
+        finished(copy).then(
+          () => (underWay -= 1),
+          () => (underWay -= 1),
+        )
+      }
+      return result
+    }) as never)
+  })
+  afterEach(() => vi.restoreAllMocks())
+
+  const open = async (batch_characters: number) => {
+    const stage = new Stage(client, batch_characters)
+    await stage.createTables()
+    return stage
+  }
+  const stored = async (kind: 'project' | 'identifier' | 'contact') =>
+    (await client.query(`SELECT count(*)::integer AS rows FROM ${stagedTable(kind)}`)).rows[0].rows
+
+  test('sends a batch once it is full', async () => {
+    const stage = await open(2 * PROJECT_characters)
+    expect(stage.add(projectRow, 1)).toBeUndefined()
+    expect(copies).toHaveLength(0)
+    await stage.add(projectRow, 2)
+    expect(copies).toHaveLength(1)
+    expect(stage.add(projectRow, 3)).toBeUndefined()
+    await stage.finish()
+    expect(copies).toHaveLength(2)
+    expect(await stored('project')).toBe(3)
+    expect(stage.rows.project).toBe(3)
+  })
+
+  test('sends the identifiers of contacts as they come', async () => {
+    const stage = await open(200)
+    const contact = record({
+      type: 'contact',
+      project_id: 'acme',
+      contact_id: 'c1',
+      identifiers: [{ key: 'k'.repeat(128), value: '"a"', canonical: 'sa' }] satisfies ContactRecord['identifiers'],
+    })
+    await stage.add(contact, 1)
+    expect(copies).toHaveLength(1)
+    await stage.finish()
+    expect([await stored('identifier'), await stored('contact')]).toEqual([1, 1])
+  })
+
+  test('runs one COPY at a time, and has finished when all rows are stored', async () => {
+    const stage = await open(1)
+    for (let line = 1; line <= 5; line += 1) await stage.add(projectRow, line)
+    expect(underWay).toBe(1)
+    await stage.finish()
+    expect([copies.length, mostAtOnce, underWay]).toEqual([5, 1, 0])
+  })
+
+  test('sends the kinds that remain one after another', async () => {
+    const stage = await open(1_000)
+    stage.add(projectRow, 1)
+    stage.add(record(version(1)), 2)
+    await stage.finish()
+    expect([copies.length, mostAtOnce, underWay]).toEqual([2, 1, 0])
+  })
+
+  test('fails with the next batch, or at the end, when PostgreSQL refuses a row', async () => {
+    const stage = await open(1)
+    await stage.add(refused, 1)
+    // It fails while nobody waits for it.
+    await expect(finished(copies[0] as CopyStreamQuery)).rejects.toThrow('out of range')
+    await new Promise(setImmediate)
+    await expect(stage.add(projectRow, 2)).rejects.toThrow('out of range')
+    await expect(stage.finish()).rejects.toThrow('out of range')
+  })
+
+  test('fails at the end when PostgreSQL refuses the last batch', async () => {
+    const stage = await open(1_000)
+    stage.add(refused, 1)
+    await expect(stage.finish()).rejects.toThrow('out of range')
+  })
+})
