@@ -65,9 +65,15 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   }
 }
 
-/** The tests of crashes and outages take most of the time, and detect little in pure rules and in the text of queries. */
-const FAULTS = 'tests/faults/'
-const WITHOUT_FAULTS = /^src\/(domain|queries|transfer)\//
+/**
+ * Tests that take much time and detect little: those of crashes and outages in pure rules and in the text of queries, and in
+ * imports all those that import only what they need.
+ */
+const USELESS: Record<string, RegExp> = {
+  domain: /^tests\/faults\//,
+  queries: /^tests\/faults\//,
+  transfer: /^tests\/(?!transfer\/|unit\/|cli\/import-export)/,
+}
 
 /** The folders of the tests that are most about a folder of the sources. */
 const ABOUT: Record<string, RegExp> = {
@@ -94,8 +100,8 @@ export function testsOf(
   const changed = `${file} ${functionAt(text, start)}`
   const duration = (test: string) => durations_ms.get(test) ?? 0
   const covering = [...functions].filter(([, covered]) => covered.has(changed)).map(([test]) => test)
-  const useful = covering.filter((test) => !(test.startsWith(FAULTS) && WITHOUT_FAULTS.test(file)))
   const [, folder = ''] = file.split('/')
+  const useful = covering.filter((test) => !USELESS[folder]?.test(test))
   const rank = (test: string) => {
     if (path.basename(test, '.test.ts') === path.basename(file, '.ts')) return 0
     return ABOUT[folder]?.test(test) ? 1 : 2
