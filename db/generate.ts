@@ -1,5 +1,5 @@
 /**
- * Makes generated/ anew: the bundled document and its types from openapi/openapi.yaml, the table types from a migrated
+ * Makes generated/ anew: the bundled document, its strict form and its types from openapi/, the table types from a migrated
  * database. With --check it changes nothing and fails when what is committed differs.
  */
 import { execFile } from 'node:child_process'
@@ -8,9 +8,11 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { Kysely, PostgresDialect } from 'kysely'
+import openapiFormat, { type OpenApiDocument } from 'openapi-format'
 import openapiTS, { astToString } from 'openapi-typescript'
 import pg from 'pg'
 import ts from 'typescript'
+import { parse } from 'yaml'
 import { useEmbeddedServer } from './embedded/server.ts'
 import { migrate } from './migrate.ts'
 
@@ -30,11 +32,24 @@ const tool = (name: string, args: string[]) =>
 async function generateApi(directory: string): Promise<void> {
   const bundle = path.join(directory, 'openapi.json')
   await tool('redocly', ['bundle', 'openapi/openapi.yaml', '--config', 'openapi/redocly.yaml', '--output', bundle])
-  const types = await openapiTS(JSON.parse(await readFile(bundle, 'utf8')), {
+  const document = JSON.parse(await readFile(bundle, 'utf8'))
+  const types = await openapiTS(document, {
     inject: `import type { IsoTimestamp } from '${TIMESTAMP_MODULE}'\n\n`,
     transform: ({ format }) => (format === 'date-time' ? ISO_TIMESTAMP : undefined),
   })
   await writeFile(path.join(directory, 'api.ts'), astToString(types))
+  const strict = JSON.stringify(await applyOverlay(document, 'openapi/strict.overlay.yaml'), undefined, 2)
+  await writeFile(path.join(directory, 'openapi.strict.json'), `${strict}\n`)
+}
+
+/** Changes the document by an overlay (OpenAPI Overlay 1.0). @throws Error when an action changes nothing */
+async function applyOverlay(document: OpenApiDocument, file: string): Promise<unknown> {
+  const overlaySet = parse(await readFile(path.join(ROOT, file), 'utf8'))
+  const { data, resultData } = await openapiFormat.openapiOverlay(document, { overlaySet })
+  const { unusedActions } = resultData as { unusedActions: { target: string }[] }
+  const [unused] = unusedActions
+  if (unused) throw new Error(`${file}: nothing in the document matches ${unused.target}`)
+  return data
 }
 
 async function generateDatabase(directory: string): Promise<void> {

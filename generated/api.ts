@@ -11,6 +11,8 @@ export interface paths {
          * List modules
          * @description All modules of the project, newest first (by creation time, then by `module_id`, both descending). The list is
          *     complete: it has neither parameters nor pages.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["listModules"];
         put?: never;
@@ -31,6 +33,8 @@ export interface paths {
         /**
          * Get a module
          * @description One module with its production definition, the one published last.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["getModule"];
         put?: never;
@@ -52,6 +56,8 @@ export interface paths {
          * List the versions of a module
          * @description The saved versions of a module, published or not, sorted by `version_number`. The list omits definitions; get a
          *     single version to read its definition.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["listModuleVersions"];
         put?: never;
@@ -72,6 +78,8 @@ export interface paths {
         /**
          * Get a version of a module
          * @description One saved version with its definition. A version never changes once saved.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["getModuleVersion"];
         put?: never;
@@ -92,6 +100,8 @@ export interface paths {
         /**
          * Get an entry
          * @description One contact's run through a module, with the user data collected in it.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["getEntry"];
         put?: never;
@@ -113,6 +123,8 @@ export interface paths {
          * List the events of an entry
          * @description The events of an entry, both page views and custom events, sorted by `timestamp`; events of the same millisecond
          *     have a stable order. Fields that do not apply to an event are omitted, never `null`.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["listEntryEvents"];
         put?: never;
@@ -139,6 +151,8 @@ export interface paths {
          *     the latest `updated_at` you have seen, and replace entries by `entry_id`. A custom event does not change
          *     `updated_at`, and neither do page views that the operator imports without a later `updated_at`; after an import
          *     of old data, request the whole list.
+         *
+         *     The key needs the scope `read`.
          */
         get: operations["listEntryPageViews"];
         put?: never;
@@ -174,6 +188,8 @@ export interface paths {
          *     **Safe retries.** Send an `Idempotency-Key` and repeat the request with it whenever you are unsure: the event is
          *     recorded once and you get the first response again, byte for byte, with `Idempotent-Replayed: true`. Without a
          *     key, equal requests record separate events.
+         *
+         *     The key needs the scope `events:write`.
          */
         post: operations["recordCustomEvent"];
         delete?: never;
@@ -186,7 +202,10 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description An opaque identifier, compared byte by byte. It contains no control characters and is not `.` or `..`. */
+        /**
+         * @description An opaque identifier, compared byte by byte. It contains no control characters
+         *     (U+0000–U+001F, U+007F–U+009F) and is not `.` or `..`.
+         */
         ResourceId: string;
         /**
          * @description `ASC` is ascending, `DESC` descending.
@@ -401,14 +420,13 @@ export interface components {
         };
         /** @description A custom event to record. */
         CustomEventInput: {
-            /** @description Module the event belongs to. */
             module_id: components["schemas"]["ResourceId"];
             /**
              * Format: date-time
              * @description When the event happened. It may be long ago, but at most 24 hours ahead of the server's clock.
              */
             timestamp: IsoTimestamp;
-            /** @description Name of the event, without control characters. */
+            /** @description Name of the event, without control characters (U+0000–U+001F, U+007F–U+009F). */
             custom_event_name: string;
             /**
              * @description Properties as the text of a JSON object, at most 32 KiB in UTF-8 and 64 levels deep. It is stored and
@@ -455,31 +473,34 @@ export interface components {
          * @description What went wrong. `projectId` is present whenever the path names a project; `moduleId`, `versionNumber` and
          *     `entryId` where the error is about one.
          */
-        ApiError: {
-            error: components["schemas"]["ApiErrorInfo"];
+        ErrorBody: {
+            error: components["schemas"]["ErrorInfo"];
             /** @description The project in the path. */
             projectId?: string;
             /** @description The module that does not exist. */
             moduleId?: string;
-            /** @description The version that does not exist. */
+            /**
+             * Format: int32
+             * @description The version that does not exist.
+             */
             versionNumber?: number;
             /** @description The entry that does not exist. */
             entryId?: string;
         };
         /** @description The code, a human-readable message, and the invalid parts of the request. */
-        ApiErrorInfo: {
+        ErrorInfo: {
             /**
-             * @description Machine-readable code, an open set.
+             * @description Machine-readable code, an open set. The chapter *Errors* explains the known ones.
              * @example invalid_request
              */
             code: string;
             /** @description What is wrong and how to fix it, human-readable. */
             message: string;
             /** @description The invalid parts of the request. */
-            details?: components["schemas"]["ApiErrorDetail"][];
+            details?: components["schemas"]["ErrorDetail"][];
         };
         /** @description An invalid part of the request. */
-        ApiErrorDetail: {
+        ErrorDetail: {
             /**
              * @description JSON pointer (RFC 6901) to the part, below `/body`, `/query`, `/path` or `/headers`.
              * @example /query/limit
@@ -513,7 +534,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The request is invalid. `error.details` says where, and how to fix it. */
@@ -526,7 +547,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The request is invalid. `error.details` says where, and how to fix it. */
@@ -539,7 +560,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The request is invalid. `error.details` says where, and how to fix it. */
@@ -552,7 +573,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The request is invalid. `error.details` says where, and how to fix it. Nothing was written. */
@@ -565,7 +586,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /**
@@ -580,7 +601,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The key is valid but does not have the scope `read`. */
@@ -593,7 +614,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The key is valid but does not have the scope `events:write`. */
@@ -606,7 +627,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The project has no such module. */
@@ -619,7 +640,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The project has no such module, or the module has no such version. */
@@ -632,10 +653,10 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
-        /** @description The project has no such entry. */
+        /** @description The entry does not exist or may not be accessed. */
         EntryNotFound: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -645,7 +666,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The identifiers belong to different contacts. Nothing was written. */
@@ -658,7 +679,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The body is larger than 256 KiB. */
@@ -671,7 +692,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The body is not `application/json` in UTF-8, or has a `Content-Encoding`. */
@@ -684,7 +705,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The `Idempotency-Key` was used for another event. Nothing was written. */
@@ -697,7 +718,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description The key has exceeded its rate limit. Retry after `Retry-After` seconds. */
@@ -711,7 +732,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /** @description An internal error, which is logged under the `X-Request-Id`. */
@@ -724,7 +745,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
         /**
@@ -741,7 +762,7 @@ export interface components {
                 [name: string]: unknown;
             };
             content: {
-                "application/json": components["schemas"]["ApiError"];
+                "application/json": components["schemas"]["ErrorBody"];
             };
         };
     };

@@ -77,9 +77,9 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const authenticator = new Authenticator(db, limiter, (error) => app.log.warn({ err: error }, 'key use not recorded'))
   app.addHook('onClose', () => authenticator.settle())
 
-  const document = await readDocument(basePath)
+  const document = await readDocument()
   serveProbes(app, { basePath, ready: () => ping(db) })
-  await serveDocs(app, { document, basePath, demoKeyFile: parts.demoKeyFile })
+  await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
   await registerRoutes(app, { document: document.json, handlers, context, authenticator, basePath })
   await app.ready()

@@ -19,6 +19,8 @@ export interface Config {
   http: {
     /** `''` or a path without trailing slash. */
     basePath: string
+    /** The URL of the API for its readers, with the base path and without trailing slash; undefined for the one they use. */
+    publicUrl: string | undefined
     /** Origins that browsers may call from; empty disables CORS, `*` allows any. */
     corsOrigins: string[]
     /** Requests per minute and API key; undefined disables the limit. */
@@ -87,6 +89,13 @@ const basePath = makeValidator((text) => {
   throw new Error('must be a path such as /flowtrail, without a trailing slash')
 })
 
+const publicUrl = makeValidator((text) => {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  const isPlain = url && /^https?:$/.test(url.protocol) && !/[?#@]/.test(text)
+  if (isPlain) return url.href.replace(/\/+$/, '')
+  throw new Error('must be an http or https URL without query, such as https://flows.example.com')
+})
+
 const origins = makeValidator((text) => {
   const list = text.split(',').map((origin) => origin.trim())
   const isOrigin = (origin: string) => origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin)
@@ -127,6 +136,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
       LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
       BASE_PATH: basePath({ default: '' }),
+      PUBLIC_URL: publicUrl({ default: undefined }),
       CORS_ORIGINS: origins({ default: undefined }),
       RATE_LIMIT_PER_MINUTE: integer(1, 999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
@@ -159,6 +169,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     },
     http: {
       basePath: settings.BASE_PATH,
+      publicUrl: settings.PUBLIC_URL,
       corsOrigins: settings.CORS_ORIGINS ?? [],
       rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
       trustProxy: settings.TRUST_PROXY,

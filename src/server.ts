@@ -13,7 +13,7 @@ const CLEANUP_TIMEOUT_ms = 35_000
 export interface ServeOptions {
   /** Runs once the database is migrated, before the server listens. */
   prepare?: (db: Database, url: string) => Promise<void>
-  /** Called with the base URL once the server listens. */
+  /** Called with the URL of the API once the server listens. */
   onListening?: (url: string) => void
   /** Where the docs page says to find the demo project's key. */
   demoKeyFile?: string
@@ -31,7 +31,8 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
   try {
     const app = await start(config, options, cleanup, stop)
     if (!app) return
-    options.onListening?.((await listen(app, config.server)) + config.http.basePath)
+    const address = await listen(app, config.server)
+    options.onListening?.(config.http.publicUrl ?? address + config.http.basePath)
     if (!stop.aborted) await once(stop, 'abort')
     app.log.info('stopping: draining requests in progress')
   } finally {

@@ -30,6 +30,8 @@ interface ApiErrorOptions {
   /** Ids of the resource that the error is about, sent beside `error` in the envelope. */
   resource?: Record<string, unknown>
   headers?: Record<string, string>
+  /** Instead of that of the code. */
+  status?: number
 }
 
 /** An error that is sent to the client as it is. Anything else that is thrown becomes a 500 or a 503. */
@@ -41,7 +43,7 @@ export class ApiError extends Error {
   constructor(errorCode: ErrorCode, message: string, options: ApiErrorOptions = {}) {
     super(message)
     this.errorCode = errorCode
-    this.status = STATUS_OF[errorCode]
+    this.status = options.status ?? STATUS_OF[errorCode]
     this.options = options
   }
 
@@ -69,7 +71,8 @@ export function invalidRequest(issues: ValidationIssue[]): ApiError {
 }
 
 /** For a request that is invalid as a whole, so that no pointer can be given. */
-export const malformedRequest = (message: string) => new ApiError('invalid_request', message)
+export const malformedRequest = (message: string, status: number = STATUS_OF.invalid_request) =>
+  new ApiError('invalid_request', message, { status })
 
 export const invalidEncoding = () =>
   malformedRequest(
@@ -98,10 +101,12 @@ export const moduleVersionDoesNotExist = (moduleId: string, versionNumber: numbe
   )
 
 export const entryNotFound = (entryId: string) =>
-  new ApiError('entry_not_found', `The project has no entry ${JSON.stringify(entryId)}.`, { resource: { entryId } })
+  new ApiError('entry_not_found', `The entry ${JSON.stringify(entryId)} does not exist or may not be accessed.`, {
+    resource: { entryId },
+  })
 
 export const routeNotFound = () =>
-  new ApiError('route_not_found', 'No such path. The OpenAPI document, openapi.yaml, lists all paths.')
+  new ApiError('route_not_found', 'No such path. All paths are documented at /docs, and in /openapi.yaml.')
 
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new ApiError('method_not_allowed', `Method not allowed; this path supports ${allowed.join(', ')}.`, {

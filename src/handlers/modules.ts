@@ -1,4 +1,3 @@
-import { isInt32 } from '../domain/cursor.ts'
 import { moduleDoesNotExist, moduleVersionDoesNotExist } from '../domain/errors.ts'
 import type { Handler } from '../http/operations.ts'
 import {
@@ -30,7 +29,7 @@ export const listModuleVersions: Handler<'listModuleVersions', Context> = async 
 
 export const getModuleVersion: Handler<'getModuleVersion', Context> = async ({ path }, { db }) => {
   const { projectId, moduleId, versionNumber } = path
-  const version = isInt32([versionNumber]) ? await findModuleVersion(db, projectId, moduleId, versionNumber) : undefined
+  const version = await findModuleVersion(db, projectId, moduleId, versionNumber)
   if (version) return version
   if (!(await findModuleId(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
   throw moduleVersionDoesNotExist(moduleId, versionNumber)

@@ -31,8 +31,12 @@ export function clientErrorHandler(error: Error & { code?: string }, socket: Soc
 }
 
 /**
- * An onRequest hook that refuses an HTTP/1.1 request without Host with invalid_request. For servers that do not require
- * it themselves, since Node would respond without the error envelope.
+ * An onRequest hook that refuses with invalid_request an HTTP/1.1 request without Host, and any with several (RFC 9112,
+ * section 3.2). For servers that do not require it themselves, since Node would respond without the error envelope, and
+ * takes the first of several.
  */
-export const requireHost: onRequestHookHandler = ({ raw, headers }, _reply, done) =>
-  done(raw.httpVersion === '1.1' && headers.host === undefined ? invalidHttp() : undefined)
+export const requireHost: onRequestHookHandler = ({ raw, headers }, _reply, done) => {
+  const isRepeated = (raw.headersDistinct?.host?.length ?? 0) > 1
+  const isMissing = headers.host === undefined && raw.httpVersion === '1.1'
+  done(isRepeated || isMissing ? invalidHttp() : undefined)
+}

@@ -1,8 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
-import type { FastifyInstance } from 'fastify'
-import type { ServedDocument } from './document.ts'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { routeNotFound } from '../domain/errors.ts'
+import { type ApiDocument, type DocumentFiles, jsonAt, yamlAt } from './document.ts'
 
 /** Swagger UI styles elements inline and draws its icons from data URLs; everything else comes from this server. */
 const CONTENT_SECURITY_POLICY = {
@@ -23,16 +24,40 @@ const VIEWPORT = '<meta name="viewport" content="width=device-width, initial-sca
 declare const flowtrailDocs: (system: unknown) => object
 
 interface DocsOptions {
-  document: ServedDocument
+  document: DocumentFiles
   basePath: string
+  /** The URL of the API for its readers; when undefined, that of their request. */
+  publicUrl: string | undefined
   /** The file with the demo project's key, if there is a demo project. The page shows its name, never the key. */
   demoKeyFile: string | undefined
 }
 
-/** Serves the document at /openapi.yaml and /openapi.json, and Swagger UI at /docs, with all of its assets. */
-export async function serveDocs(app: FastifyInstance, { document, basePath, demoKeyFile }: DocsOptions): Promise<void> {
-  app.get(`${basePath}/openapi.yaml`, (_, reply) => reply.type('application/yaml; charset=utf-8').send(document.yaml))
-  app.get(`${basePath}/openapi.json`, (_, reply) => reply.type('application/json; charset=utf-8').send(document.json))
+/**
+ * Serves the document at /openapi.yaml and /openapi.json, its strict form at /openapi.strict.json, and Swagger UI at /docs,
+ * with all of its assets. The root leads browsers to the page.
+ */
+export async function serveDocs(app: FastifyInstance, options: DocsOptions): Promise<void> {
+  const { document, basePath, publicUrl, demoKeyFile } = options
+  // Not the address that the server listens on: readers may know it by another, and browsers forbid the page to call that.
+  const urlFor = ({ protocol, host }: FastifyRequest) =>
+    publicUrl ?? (host ? `${protocol}://${host}${basePath}` : basePath || '/')
+  app.get(`${basePath}/openapi.yaml`, (request, reply) =>
+    reply.type('application/yaml; charset=utf-8').send(yamlAt(document.yaml, urlFor(request))),
+  )
+  for (const [name, json] of Object.entries({
+    'openapi.json': document.json,
+    'openapi.strict.json': document.strict,
+  })) {
+    app.get(`${basePath}/${name}`, (request, reply) =>
+      reply.type('application/json; charset=utf-8').send(jsonAt(json, urlFor(request))),
+    )
+  }
+  for (const root of new Set([basePath || '/', `${basePath}/`])) {
+    app.get(root, async (request, reply) => {
+      if (!request.headers.accept?.includes('text/html')) throw routeNotFound()
+      return reply.redirect(`${basePath}/docs`)
+    })
+  }
 
   const { info } = document.json
   const description = forBrowsers(info.description, gettingStarted(basePath, demoKeyFile))
@@ -47,6 +72,9 @@ export async function serveDocs(app: FastifyInstance, { document, basePath, demo
     await scope.register(swaggerUi, {
       routePrefix: `${basePath}/docs`,
       staticCSP: CONTENT_SECURITY_POLICY,
+      transformSpecification: (specification, request) =>
+        jsonAt(specification as unknown as ApiDocument, urlFor(request)) as never,
+      transformSpecificationClone: false,
       theme: {
         title: 'Flowtrail API',
         css: [{ filename: 'page.css', content: css }],

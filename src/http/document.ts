@@ -17,28 +17,26 @@ export interface Operation {
 
 const YAML_FILE = new URL('../../openapi/openapi.yaml', import.meta.url)
 const JSON_FILE = new URL('../../generated/openapi.json', import.meta.url)
+const STRICT_FILE = new URL('../../generated/openapi.strict.json', import.meta.url)
 
-/** The document as it is served: as JSON and, with its comments and anchors, as the original YAML. */
-export interface ServedDocument {
+/** The document, as JSON and, with its comments and anchors, as the original YAML, and its strict form as JSON. */
+export interface DocumentFiles {
   json: ApiDocument
   yaml: string
+  strict: ApiDocument
 }
 
-/** Reads the document and sets its server URL. @param basePath `''` for none */
-export async function readDocument(basePath: string): Promise<ServedDocument> {
-  const [json, yaml] = await Promise.all([readFile(JSON_FILE, 'utf8'), readFile(YAML_FILE, 'utf8')])
-  const url = basePath || '/'
-  const document = JSON.parse(json) as ApiDocument
-  return {
-    json: { ...document, servers: document.servers.map((server) => ({ ...server, url })) },
-    yaml: basePath === '' ? yaml : await withServerUrl(yaml, url),
-  }
+export async function readDocument(): Promise<DocumentFiles> {
+  const files = [JSON_FILE, YAML_FILE, STRICT_FILE].map((file) => readFile(file, 'utf8'))
+  const [json = '', yaml = '', strict = ''] = await Promise.all(files)
+  return { json: JSON.parse(json), yaml, strict: JSON.parse(strict) }
 }
 
-/** Sets the server's URL and keeps the document's comments. Loading and running the parser takes a tenth of the start. */
-async function withServerUrl(yaml: string, url: string): Promise<string> {
-  const { parseDocument } = await import('yaml')
-  const document = parseDocument(yaml)
-  document.setIn(['servers', 0, 'url'], url)
-  return document.toString()
-}
+const serversOf = (url: string) => [{ url, description: 'This server' }]
+
+/** The document for readers of a server: with its URL, where the file has a variable. */
+export const jsonAt = (json: ApiDocument, url: string): ApiDocument => ({ ...json, servers: serversOf(url) })
+
+/** The same as `jsonAt`, in YAML. It replaces the text, since parsing the file would take a tenth of the start. */
+export const yamlAt = (yaml: string, url: string): string =>
+  yaml.replace(/^servers:\n(?: .*\n)+/m, () => `servers: ${JSON.stringify(serversOf(url))}\n`)

@@ -5,6 +5,7 @@ import {
   internalError,
   malformedRequest,
   payloadTooLarge,
+  routeNotFound,
   serviceUnavailable,
   unsupportedMediaType,
 } from '../domain/errors.ts'
@@ -23,8 +24,12 @@ const CLIENT_ERRORS: Record<string, () => ApiError> = {
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
   if (isUnavailable(error)) return serviceUnavailable()
-  const code = (error as Partial<FastifyError>)?.code
-  return CLIENT_ERRORS[code ?? '']?.() ?? internalError()
+  const { code = '', statusCode = 500, message = '' } = (error ?? {}) as Partial<FastifyError>
+  const known = CLIENT_ERRORS[code]
+  if (known) return known()
+  if (statusCode === 404) return routeNotFound()
+  // Of the framework and its plugins, such as a range of a file of the docs page.
+  return statusCode >= 400 && statusCode < 500 ? malformedRequest(`${message}.`, statusCode) : internalError()
 }
 
 /** Sends the error's envelope, headers and status. Logs what the client did not cause. */

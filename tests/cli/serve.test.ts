@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { ApiDocument } from '../../src/http/document.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
 import {
@@ -50,6 +51,28 @@ test('serve --demo prints URLs, a key and a call that works when pasted, and sto
     service.child.kill('SIGINT')
     expect(await service.exit).toBe(0)
     expect(await postgresRuns(dataDir)).toBe(false)
+  } finally {
+    await kill(service)
+  }
+})
+
+test('serve prints the public URL, and the document names it', async () => {
+  const settings = {
+    DATA_DIR: directory.path,
+    PORT: String(await freePort()),
+    PUBLIC_URL: 'https://flows.example.com/v',
+    LOG_LEVEL: 'warn',
+  }
+  const service = runFlowtrail(['serve'], settings)
+  try {
+    const welcome = await untilPrinted(service, '\n')
+    expect(welcome).toBe(
+      'Flowtrail is listening at https://flows.example.com/v; docs at https://flows.example.com/v/docs\n',
+    )
+    const response = await fetch(`http://127.0.0.1:${settings.PORT}/openapi.json`)
+    expect(((await response.json()) as ApiDocument).servers).toEqual([
+      { url: settings.PUBLIC_URL, description: 'This server' },
+    ])
   } finally {
     await kill(service)
   }

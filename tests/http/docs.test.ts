@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 // What the docs page is made of; tests/browser sees what becomes of it.
@@ -43,6 +44,50 @@ test('Swagger UI is configured', async () => {
       '"displayRequestDuration":true,"docExpansion":"list","defaultModelsExpandDepth":0,"plugins":[(system) => ',
   )
   expect(body).toContain('flowtrailDocs(system)')
+})
+
+describe('the server of the document', () => {
+  const DOCUMENTS = ['/openapi.yaml', '/openapi.json', '/openapi.strict.json', '/docs/json']
+  const serverIn = async (app: TestApp, path: string, headers: Record<string, string> = {}) => {
+    const { body } = await app.call({ path, key: null, headers })
+    return parse(body).servers
+  }
+
+  test.each(DOCUMENTS)('of %s is the address that the reader has used', async (path) => {
+    const url = 'http://flows.example:8080'
+    expect(await serverIn(api, path, { host: 'flows.example:8080' })).toEqual([{ url, description: 'This server' }])
+    expect(await serverIn(api, path, { host: '"$&\\' })).toMatchObject([{ url: 'http://"$&\\' }])
+  })
+
+  test('is PUBLIC_URL when that is set', async () => {
+    const publicUrl = 'https://flows.example.com/v1'
+    const app = await createTestApp({ config: { publicUrl, basePath: '/v1' } })
+    for (const path of DOCUMENTS) expect(await serverIn(app, `/v1${path}`)).toMatchObject([{ url: publicUrl }])
+    await app.close()
+  })
+})
+
+describe('the root', () => {
+  const HTML = 'text/html,application/xhtml+xml,*/*;q=0.8'
+
+  test.each([
+    ['', '/'],
+    ['/flow', '/flow'],
+    ['/flow', '/flow/'],
+  ])('leads browsers to the page, and tells others where it is: base path "%s", path %s', async (basePath, path) => {
+    const app = basePath === '' ? api : await createTestApp({ config: { basePath } })
+    const browser = await app.call({ path, key: null, headers: { accept: HTML } })
+    expect([browser.statusCode, browser.headers.location]).toEqual([302, `${basePath}/docs`])
+    for (const accept of ['*/*', 'application/json']) {
+      const { statusCode, body } = await app.call({ path, key: null, headers: { accept } })
+      expect(statusCode).toBe(404)
+      expect(JSON.parse(body).error).toEqual({
+        code: 'route_not_found',
+        message: 'No such path. All paths are documented at /docs, and in /openapi.yaml.',
+      })
+    }
+    if (app !== api) await app.close()
+  })
 })
 
 describe('the description', () => {

@@ -78,6 +78,7 @@ test.each(ODD_IDS)('getModule finds the module "%s"', async (id) => {
 })
 
 const CONTROL = 'must not hold control characters'
+const VERSION_RANGE = '/path/versionNumber must be an integer from -2147483648 to 2147483647'
 const LENGTH = 'must be 1 to 128 characters long'
 
 describe.each([
@@ -141,17 +142,18 @@ test.each([
   'NaN',
   'Infinity',
   'null',
+  '2147483648',
+  '-2147483649',
+  '99999999999999999999',
+  '9'.repeat(400),
 ])('getModuleVersion refuses the version %s', async (version) => {
   expectIssues(await get(`/projects/demo/modules/skin-quiz/versions/${encodeURI(version).replaceAll('%25', '%')}`), [
-    '/path/versionNumber must be a plain decimal integer, for example 2',
+    VERSION_RANGE,
   ])
 })
 
 test('getModuleVersion lists every invalid part of the path', async () => {
-  expectIssues(await get('/projects/demo/modules/%00/versions/x'), [
-    `/path/moduleId ${CONTROL}`,
-    '/path/versionNumber must be a plain decimal integer, for example 2',
-  ])
+  expectIssues(await get('/projects/demo/modules/%00/versions/x'), [`/path/moduleId ${CONTROL}`, VERSION_RANGE])
 })
 
 test.each([
@@ -160,13 +162,7 @@ test.each([
   ['-1', -1],
   ['99', 99],
   ['2147483647', 2147483647],
-  ['2147483648', 2147483648],
-  ['-2147483649', -2147483649],
-  ['9007199254740993', Number.MAX_SAFE_INTEGER],
-  ['-9007199254740993', Number.MIN_SAFE_INTEGER],
-  // As a double it is written 1.1111111111111112e+21, which to a strict JSON reader is no integer.
-  ['1'.repeat(22), Number.MAX_SAFE_INTEGER],
-  ['9'.repeat(400), Number.MAX_SAFE_INTEGER],
+  ['-2147483648', -2147483648],
 ])('getModuleVersion finds no version %s', async (version, versionNumber) => {
   const response = await get(`/projects/demo/modules/skin-quiz/versions/${version}`)
   expect(response.statusCode).toBe(404)
@@ -207,7 +203,7 @@ test.each([
     expect(response.json()).toEqual({
       error: {
         code: 'route_not_found',
-        message: 'No such path. The OpenAPI document, openapi.yaml, lists all paths.',
+        message: 'No such path. All paths are documented at /docs, and in /openapi.yaml.',
       },
     })
     expect(response.statusCode).toBe(404)

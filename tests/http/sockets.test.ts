@@ -233,6 +233,28 @@ test('a request without Host gets the error envelope', async () => {
   expect(response.status).toBe(400)
 })
 
+test('a request with two Hosts is refused', async () => {
+  const response = await exchangeOne(get('/projects/demo/modules', 'Host: y', 'Connection: close'))
+  expect(JSON.parse(response.body).error).toEqual({
+    code: 'invalid_request',
+    message: 'This is not a valid HTTP/1.1 request.',
+  })
+  expect(response.status).toBe(400)
+})
+
+const OUTSIDE = ['%2e%2e', '.', '..', '..%5c', '%00', '/', 'a%00b', '%2e%2e/%2e%2e/package.json', 'theme/../x']
+test.each<[string, header: string, status: number, code: string]>([
+  ...OUTSIDE.map((path): [string, string, number, string] => [path, 'Accept: */*', 403, 'invalid_request']),
+  ['no-such-file', 'Accept: */*', 404, 'route_not_found'],
+  ['', 'Range: bytes=99999999-', 416, 'invalid_request'],
+  ['', 'If-Match: "x"', 412, 'invalid_request'],
+])('of the files of the docs page, "%s" with %s is a client error', async (path, header, status, code) => {
+  const response = await exchangeOne(get(`/docs/static/${path}`, header, 'Connection: close'))
+  expect(response.status).toBe(status)
+  expect(JSON.parse(response.body).error.code).toBe(code)
+  expect(logged.filter(({ level }) => level >= 50)).toEqual([])
+})
+
 test('an unknown expectation is ignored', async () => {
   expect((await exchangeOne(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
 })

@@ -44,6 +44,7 @@ export const EXAMPLES = new URL('./examples.ndjson', import.meta.url)
 /** Without any feature that an operator has to enable. */
 export const PLAIN_CONFIG: AppParts['config'] = {
   basePath: '',
+  publicUrl: undefined,
   corsOrigins: [],
   rateLimitPerMinute: undefined,
   trustProxy: false,

@@ -9,7 +9,7 @@ export interface Schema {
   required?: string[]
   properties?: Record<string, Schema>
   items?: Schema
-  additionalProperties?: boolean
+  'x-extensible-enum'?: string[]
   $ref?: string
 }
 interface DocumentedHeader {
@@ -31,58 +31,61 @@ export interface DocumentedOperation {
   responses: Record<string, DocumentedResponse>
 }
 interface Bundle {
+  info: { description: string }
   paths: Record<string, Record<string, DocumentedOperation>>
   components: { schemas: Record<string, Schema>; examples: Record<string, { value: unknown }> }
 }
 
-const source = JSON.parse(readFileSync(new URL('../../generated/openapi.json', import.meta.url), 'utf8')) as Bundle
-
-/** Resolves every `$ref` of a JSON value. The document has no recursive schema. */
-function dereference(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(dereference)
+/** Resolves every `$ref` of a part of the document. It has no recursive schema. */
+function dereference(source: unknown, value: unknown = source): unknown {
+  if (Array.isArray(value)) return value.map((item) => dereference(source, item))
   if (typeof value !== 'object' || value === null) return value
   if ('$ref' in value && typeof value.$ref === 'string') {
     const target = value.$ref
       .split('/')
       .slice(1)
-      .reduce<unknown>((node, token) => (node as Record<string, unknown>)[token], source)
-    return dereference(target)
+      .reduce((node, token) => (node as Record<string, unknown>)[token], source)
+    return dereference(source, target)
   }
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, dereference(item)]))
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, dereference(source, item)]))
 }
 
-export const document = dereference(source) as Bundle
+function read(file: string): Bundle {
+  return dereference(JSON.parse(readFileSync(new URL(`../../generated/${file}`, import.meta.url), 'utf8'))) as Bundle
+}
+
+const operationsOf = ({ paths }: Bundle): Record<string, DocumentedOperation> =>
+  Object.fromEntries(
+    Object.values(paths)
+      .flatMap((item) => Object.values(item))
+      .map((operation) => [operation.operationId, operation]),
+  )
+
+export const document = read('openapi.json')
 
 /** Every operation of the document by its operationId. */
-export const operations: Record<string, DocumentedOperation> = Object.fromEntries(
-  Object.values(document.paths)
-    .flatMap((item) => Object.values(item))
-    .map((operation) => [operation.operationId, operation]),
-)
+export const operations = operationsOf(document)
 
-/** The schema with every object closed, so that an undocumented field is a violation. */
-function closed(schema: Schema): Schema {
-  return {
-    ...schema,
-    ...(schema.items && { items: closed(schema.items) }),
-    ...(schema.properties && {
-      additionalProperties: false,
-      properties: Object.fromEntries(Object.entries(schema.properties).map(([name, item]) => [name, closed(item)])),
-    }),
-  }
-}
+/** The strict document, by which responses are validated. */
+const strict = read('openapi.strict.json')
+const strictOperations = operationsOf(strict)
 
-const ajv = new Ajv({ allErrors: true, strict: true, keywords: ['example'] })
-// UTC with exactly three fraction digits, and an existing instant.
+const ajv = new Ajv({
+  allErrors: true,
+  strict: true,
+  strictRequired: false,
+  keywords: ['example', 'x-extensible-enum'],
+})
+// An existing instant; the strict document's pattern requires UTC with milliseconds.
 ajv.addFormat('date-time', (text) => !Number.isNaN(Date.parse(text)) && new Date(text).toISOString() === text)
-ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && Math.abs(value) < 2 ** 31 })
+ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && value === (value | 0) })
 
 const validators = new Map<Schema, ValidateFunction>()
 
 function validate(schema: Schema, value: unknown): string[] {
   let validator = validators.get(schema)
   if (!validator) {
-    validator = ajv.compile(closed(schema))
+    validator = ajv.compile(schema)
     validators.set(schema, validator)
   }
   if (validator(value)) return []
@@ -130,9 +133,9 @@ export function responseViolations(
 ): string[] {
   const fallback: DocumentedResponse = {
     description: 'An error.',
-    content: { 'application/json': { schema: document.components.schemas.ApiError as Schema } },
+    content: { 'application/json': { schema: strict.components.schemas.ErrorBody as Schema } },
   }
-  const response = operationId === undefined ? fallback : operations[operationId]?.responses[status]
+  const response = operationId === undefined ? fallback : strictOperations[operationId]?.responses[status]
   if (!response) return [`status ${status} is not documented`]
   const violations = operationId === undefined ? [] : headerViolations(response.headers ?? {}, headers)
   const schema = response.content?.['application/json']?.schema
@@ -177,7 +180,7 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
   })
   app.addHook('preSerialization', async (request, reply, payload) => {
     const schema =
-      operations[operationOf(request) ?? '']?.responses[reply.statusCode]?.content?.['application/json']?.schema
+      strictOperations[operationOf(request) ?? '']?.responses[reply.statusCode]?.content?.['application/json']?.schema
     if (schema)
       report(
         request,

@@ -7,7 +7,7 @@ const DEFAULTS: Config = {
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
   server: { host: '127.0.0.1', port: 3000, drainTimeout_ms: 25_000 },
-  http: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+  http: { basePath: '', publicUrl: undefined, corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
   connections: { read: 3, write: 4, statementTimeout_ms: 10_000 },
   recorder: { maxQueuedEvents: 2_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
 }
@@ -41,6 +41,8 @@ test.each<[string, string, string, unknown]>([
   ['LOG_LEVEL', 'silent', 'logLevel', 'silent'],
   ['BASE_PATH', '/', 'http.basePath', ''],
   ['BASE_PATH', '/flow/trail.v1', 'http.basePath', '/flow/trail.v1'],
+  ['PUBLIC_URL', 'https://flows.example.com', 'http.publicUrl', 'https://flows.example.com'],
+  ['PUBLIC_URL', 'HTTP://Flows.example.com:8080/a//', 'http.publicUrl', 'http://flows.example.com:8080/a'],
   ['CORS_ORIGINS', '*', 'http.corsOrigins', ['*']],
   [
     'CORS_ORIGINS',
@@ -85,6 +87,18 @@ test.each<[string, string[], string]>([
     'BASE_PATH',
     ['flowtrail', '/a/', '//', '/a//b', '/..', '/a/./b', '/a b', '/é', '/%41', '/:id', '/*'],
     'must be a path such as /flowtrail, without a trailing slash',
+  ],
+  [
+    'PUBLIC_URL',
+    [
+      'flows.example.com',
+      '/flowtrail',
+      'ftp://a.example',
+      'https://a.example?',
+      'https://a.example#x',
+      'https://u:p@a.example',
+    ],
+    'must be an http or https URL without query, such as https://flows.example.com',
   ],
   [
     'CORS_ORIGINS',

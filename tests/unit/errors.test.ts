@@ -30,7 +30,7 @@ test.each([
     'The module "a\\"b" has no version 3.',
     { moduleId: 'a"b', versionNumber: 3 },
   ],
-  [entryNotFound('a"b'), 404, 'The project has no entry "a\\"b".', { entryId: 'a"b' }],
+  [entryNotFound('a"b'), 404, 'The entry "a\\"b" does not exist or may not be accessed.', { entryId: 'a"b' }],
   [internalError(), 500, "Internal error. It is logged under this request's X-Request-Id.", {}],
   [serviceUnavailable(), 503, 'Service unavailable; retry after Retry-After seconds.', {}],
 ])('%s', (error, status, message, resource) => {

@@ -62,7 +62,7 @@ async function createKeys(db: Database): Promise<Record<string, string>> {
 
 async function runAgainst(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
   const app = await buildApp({
-    config: { basePath: '', corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+    config: { basePath: '', publicUrl: undefined, corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
     ...parts,
     logger: false,
     extend: (app) => mutationOf(service === UNMODIFIED ? undefined : service)?.(app, parts.db),

@@ -40,8 +40,9 @@ export const EXPECTED_DISAGREEMENTS: Rule<string>[] = [
   ],
   ['maxLength counts characters, not bytes', matches(/^\/body\/custom_event_props must be at most 32768 bytes /)],
   ['no schema can make one field of array items unique', matches(/^\/body\/identifiers\/\d+\/key is the same as /)],
+  ['the patterns allow U+0080 to U+009F, for engines that match bytes', matches(/ must not hold control characters$/)],
   ['no pattern matches a lone surrogate', matches(/ must not hold NUL or a lone surrogate/)],
-  ['Prism coerces strings to numbers loosely: 1e0, 01', matches(/ must be (a plain decimal integer|an integer from )/)],
+  ['Prism coerces strings to numbers loosely: 1e0, 01', matches(/ must be an integer from /)],
   [
     'Prism treats an empty parameter as missing',
     matches(/^\/(query\/.* is empty; |headers\/.* must (not be empty|be 1 to ))/),

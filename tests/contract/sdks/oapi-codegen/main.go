@@ -273,7 +273,7 @@ func body[T any](answer answer, typed *T) T {
 }
 
 // fault is the typed error of a response, which must have the code and the project.
-func fault(answer answer, typed *flowtrail.ApiError, code string) flowtrail.ApiError {
+func fault(answer answer, typed *flowtrail.ErrorBody, code string) flowtrail.ErrorBody {
 	apiError := body(answer, typed)
 	expect(apiError.Error.Code == code, "the code is %s", apiError.Error.Code)
 	expect(apiError.ProjectId != nil && *apiError.ProjectId == project, "the error does not name the project")

@@ -33,6 +33,6 @@ try:
     result = flowtrail.EventsApi(client).record_custom_event("demo", order, idempotency_key="order-10042")
     print(result.entry_id)
 except flowtrail.ApiException as exception:
-    if not isinstance(exception.data, flowtrail.ApiError):
+    if not isinstance(exception.data, flowtrail.ErrorBody):
         raise
     print(exception.data.error.code, exception.data.error.details)

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from flowtrail import (
     ApiClient,
-    ApiError,
+    ErrorBody,
     ApiException,
     ApiResponse,
     Configuration,
@@ -51,11 +51,11 @@ def refused(call: Callable[[], object]) -> ApiException:
     raise AssertionError(f"not refused, but {answer}")
 
 
-def fault(status: int, code: str, call: Callable[[], object]) -> ApiError:
+def fault(status: int, code: str, call: Callable[[], object]) -> ErrorBody:
     """The typed error that a call must raise."""
     exception = refused(call)
     error = exception.data
-    assert isinstance(error, ApiError), exception
+    assert isinstance(error, ErrorBody), exception
     assert (exception.status, error.error.code, error.project_id) == (status, code, PROJECT), exception
     return error
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from flowtrail import AuthenticatedClient
 from flowtrail.api.entries import list_entry_page_views
 from flowtrail.api.events import record_custom_event
-from flowtrail.models import ApiError, ContactIdentifier, CustomEventInput
+from flowtrail.models import ErrorBody, ContactIdentifier, CustomEventInput
 from flowtrail.types import UNSET
 
 client = AuthenticatedClient(
@@ -20,7 +20,7 @@ client = AuthenticatedClient(
 cursor: str | None = None
 while True:
     page = list_entry_page_views.sync_detailed("demo", client=client, limit=100, cursor=cursor or UNSET)
-    if page.parsed is None or isinstance(page.parsed, ApiError):
+    if page.parsed is None or isinstance(page.parsed, ErrorBody):
         raise RuntimeError(page.parsed)
     for entry in page.parsed:
         print(entry.entry_id, entry.created_at.date(), len(entry.page_views))
@@ -36,7 +36,7 @@ order = CustomEventInput(
     identifiers=[ContactIdentifier(key="email", value=json.dumps("amara.okafor@example.com"))],
 )
 result = record_custom_event.sync("demo", client=client, body=order, idempotency_key="order-10042")
-if isinstance(result, ApiError):
+if isinstance(result, ErrorBody):
     print(result.error.code, result.error.details)
 elif result:
     print(result.entry_id)

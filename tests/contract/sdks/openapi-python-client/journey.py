@@ -14,7 +14,7 @@ from flowtrail.api.entries import get_entry, list_entry_events, list_entry_page_
 from flowtrail.api.events import record_custom_event
 from flowtrail.api.modules import get_module, get_module_version, list_module_versions, list_modules
 from flowtrail.models import (
-    ApiError,
+    ErrorBody,
     ContactIdentifier,
     CustomEventInput,
     EntryEvent,
@@ -42,9 +42,9 @@ def connect(key: str, url: str = "FLOWTRAIL_URL") -> AuthenticatedClient:
     )
 
 
-def good(answer: Answer | ApiError | None) -> Answer:
+def good(answer: Answer | ErrorBody | None) -> Answer:
     """The result of a call that must succeed."""
-    assert answer is not None and not isinstance(answer, ApiError), answer
+    assert answer is not None and not isinstance(answer, ErrorBody), answer
     return answer
 
 
@@ -54,10 +54,10 @@ def only(kind: type[Answer], answer: object) -> Answer:
     return answer
 
 
-def fault(status: int, code: str, answer: Response[Answer | ApiError]) -> ApiError:
+def fault(status: int, code: str, answer: Response[Answer | ErrorBody]) -> ErrorBody:
     """The typed error of a call that must fail."""
     error = answer.parsed
-    assert isinstance(error, ApiError), answer
+    assert isinstance(error, ErrorBody), answer
     assert (answer.status_code, error.error.code, error.project_id) == (status, code, PROJECT), answer
     return error
 
@@ -80,8 +80,8 @@ def next_by_cursor(page: Response[Answer]) -> str | None:
 
 
 def walk(
-    page_at: Callable[[str | Unset], Response[ApiError | list[Row]]],
-    next_of: Callable[[Response[ApiError | list[Row]]], str | None] = next_by_cursor,
+    page_at: Callable[[str | Unset], Response[ErrorBody | list[Row]]],
+    next_of: Callable[[Response[ErrorBody | list[Row]]], str | None] = next_by_cursor,
 ) -> Iterator[Row]:
     """The rows of a list, read page by page."""
     page = page_at(UNSET)

@@ -220,10 +220,10 @@ fn event_of(identifiers: Vec<types::ContactIdentifier>) -> types::CustomEventInp
 
 /// The typed error of a call that must fail with the status and code, with the project.
 fn fault<T: Debug>(
-    outcome: Result<ResponseValue<T>, Error<types::ApiError>>,
+    outcome: Result<ResponseValue<T>, Error<types::ErrorBody>>,
     status: u16,
     code: &str,
-) -> ResponseValue<types::ApiError> {
+) -> ResponseValue<types::ErrorBody> {
     match outcome {
         Err(Error::ErrorResponse(answer)) => {
             assert_eq!((answer.status().as_u16(), &*answer.error.code), (status, code));

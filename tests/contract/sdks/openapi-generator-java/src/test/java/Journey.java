@@ -6,7 +6,7 @@ import flowtrail.JSON;
 import flowtrail.api.EntriesApi;
 import flowtrail.api.EventsApi;
 import flowtrail.api.ModulesApi;
-import flowtrail.model.ApiError;
+import flowtrail.model.ErrorBody;
 import flowtrail.model.ContactIdentifier;
 import flowtrail.model.CustomEventInput;
 import flowtrail.model.EntryEvent;
@@ -271,7 +271,7 @@ public final class Journey {
   }
 
   /** The typed error that a call must raise. */
-  private static ApiError fault(int status, String code, Call<?> call) {
+  private static ErrorBody fault(int status, String code, Call<?> call) {
     var exception = refused(call);
     var error = exception.getErrorObject();
     expect(exception.getCode() == status, exception);
