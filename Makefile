@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
+.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -46,6 +46,9 @@ mutants-code: node_modules/.installed ## Make one small mistake at a time in the
 
 sdks: node_modules/.installed ## Test clients from third-party generators against the service (ONLY=name, VERBOSE=1)
 	@$(RUN) sdks
+
+validators: node_modules/.installed ## Let third-party validators judge right and wrong responses by the strict document (needs Python and Go)
+	@$(RUN) validators
 
 proxy: node_modules/.installed tests/contract/proxy/node_modules/.installed ## Send all HTTP traffic of the tests through Prism (RECORDED=directory, see CONTRIBUTING.md)
 	@$(RUN) proxy -- $(RECORDED)

@@ -13,6 +13,7 @@ import { createTestApp, type TestApp } from '../support/app.ts'
 import { responseViolations, watchResponses } from '../support/contract.ts'
 import { exampleCall } from '../support/example-call.ts'
 import { foreignContent, type Watermarks } from '../support/twins.ts'
+import { type Answer, examples, planted } from './validators/planted.ts'
 
 const version = { module_id: 'quiz', version_number: 2, saved_at: '2026-01-12T10:00:00.000Z', json_string: '{}' }
 const readHeaders = {
@@ -112,6 +113,22 @@ describe('responseViolations', () => {
   })
 })
 
+describe('the strict document', () => {
+  /** Without the headers, which are another check's. */
+  const issuesOf = ({ operationId, status, body }: Answer) =>
+    responseViolations(operationId, status, { 'content-type': 'application/json' }, JSON.stringify(body)).filter(
+      (violation) => !violation.startsWith('header '),
+    )
+
+  test.each(planted)('refuses $kind', (answer) => {
+    expect(issuesOf(answer)).not.toEqual([])
+  })
+
+  test.each(examples)('accepts the examples of $operationId $status', (answer) => {
+    expect(issuesOf(answer)).toEqual([])
+  })
+})
+
 describe('foreignContent', () => {
   const watermarks: Watermarks = new Map([
     ['DEMO', { text: '@of DEMO@', millions: 7, millennium: 1 }],
@@ -172,7 +189,7 @@ describe('watchResponses', () => {
     watchResponses(app, violations, new Map([['DEMO', { text: '@of DEMO@', millions: 7, millennium: 1 }]]))
     app.addHook('onSend', async (_, reply) => void reply.headers({ 'x-request-id': 'r1', ...headers }))
     await registerRoutes(app, {
-      document: (await readDocument('')).json,
+      document: (await readDocument()).json,
       handlers: { ...handlers, listModuleVersions: async () => result() as never },
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
