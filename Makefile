@@ -44,8 +44,9 @@ mutants: node_modules/.installed tests/contract/proxy/node_modules/.installed ##
 mutants-code: node_modules/.installed ## Make one small mistake at a time in the changed sources, and see a test fail (ONLY=src/domain,… VERBOSE=1 MINUTES=n)
 	@$(RUN) mutants:code
 
-sdks: node_modules/.installed ## Test clients from third-party generators against the service (ONLY=name, VERBOSE=1)
+sdks: node_modules/.installed ## Test clients from third-party generators, and a Postman collection, against the service (ONLY=name, VERBOSE=1)
 	@$(RUN) sdks
+	$(if $(ONLY),,@$(RUN) postman)
 
 validators: node_modules/.installed ## Let third-party validators judge right and wrong responses by the strict document (needs Python and Go)
 	@$(RUN) validators
