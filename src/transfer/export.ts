@@ -65,14 +65,12 @@ export async function exportProject(
     await beginLongTransaction(client, 'REPEATABLE READ READ ONLY')
     const project = await client.query('SELECT FROM projects WHERE project_id = $1', [projectId])
     if (project.rowCount === 0) throw new Error(`project ${JSON.stringify(projectId)} does not exist`)
-    const summary: ExportSummary = { bytes: 0, records: emptyCounts() }
+    const summary = { bytes: 0, records: {} as Record<RecordType, number> }
     await pipeline(exportedLines(client, projectId, summary, onProgress), output, { end: false })
     await client.query('COMMIT')
     return summary
   })
 }
-
-const emptyCounts = () => Object.fromEntries(RECORD_TYPES.map((type) => [type, 0])) as Record<RecordType, number>
 
 /** All lines, in chunks that need not end at a line break; keeps the summary up to date. */
 async function* exportedLines(
