@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises'
 export interface ApiDocument {
   openapi: string
   info: { title: string; version: string; description: string }
+  externalDocs?: { url: string; description?: string }
   servers: { url: string; description?: string }[]
   paths: Record<string, Record<string, Operation>>
 }
@@ -32,11 +33,20 @@ export async function readDocument(): Promise<DocumentFiles> {
   return { json: JSON.parse(json), yaml, strict: JSON.parse(strict) }
 }
 
-const serversOf = (url: string) => [{ url, description: 'This server' }]
+/** What the document says of the server that serves it, where the file has a variable or an example. */
+const placeAt = (url: string) => ({
+  externalDocs: { url: `${url.replace(/\/$/, '')}/docs`, description: 'Guides, and all operations to try' },
+  servers: [{ url, description: 'This server' }],
+})
 
-/** The document for readers of a server: with its URL, where the file has a variable. */
-export const jsonAt = (json: ApiDocument, url: string): ApiDocument => ({ ...json, servers: serversOf(url) })
+/** The document for readers of a server with this URL. */
+export const jsonAt = (json: ApiDocument, url: string): ApiDocument => ({ ...json, ...placeAt(url) })
 
 /** The same as `jsonAt`, in YAML. It replaces the text, since parsing the file would take a tenth of the start. */
-export const yamlAt = (yaml: string, url: string): string =>
-  yaml.replace(/^servers:\n(?: .*\n)+/m, () => `servers: ${JSON.stringify(serversOf(url))}\n`)
+export function yamlAt(yaml: string, url: string): string {
+  let served = yaml
+  for (const [name, value] of Object.entries(placeAt(url))) {
+    served = served.replace(new RegExp(`^${name}:\\n(?: .*\\n)+`, 'm'), () => `${name}: ${JSON.stringify(value)}\n`)
+  }
+  return served
+}

@@ -50,7 +50,9 @@ describe('the server of the document', () => {
   const DOCUMENTS = ['/openapi.yaml', '/openapi.json', '/openapi.strict.json', '/docs/json']
   const serverIn = async (app: TestApp, path: string, headers: Record<string, string> = {}) => {
     const { body } = await app.call({ path, key: null, headers })
-    return parse(body).servers
+    const { servers, externalDocs } = parse(body)
+    expect(externalDocs.url).toBe(`${servers[0].url}/docs`)
+    return servers
   }
 
   test.each(DOCUMENTS)('of %s is the address that the reader has used', async (path) => {
