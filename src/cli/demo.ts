@@ -62,10 +62,7 @@ export const demoCommand = ({ env, stdout, stderr }: Context) =>
     .description('load a realistic, reproducible project and print an API key for it')
     .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
     .option('--project <id>', 'project id', resourceId, DEMO.projectId)
-    .addHelpText(
-      'after',
-      '\nThe key is kept in DATA_DIR/demo-key, or DATA_DIR/demo-key-ID for a project with another id.',
-    )
+    .addHelpText('after', '\nThe key is kept in DATA_DIR/demo-key, or in demo-key-ID for another project.')
     .action(({ entries, project }: { entries: number; project: string }) => {
       const config = readConfig(env)
       return onDatabase(config, async (db, url) => {

@@ -22,8 +22,8 @@ interface Schema {
 }
 
 /** Checks a date-time and puts the ISO timestamp in its place. */
-const normalizeDateTime: SchemaValidateFunction = (format: string, text: string, _schema, context) => {
-  if (format !== 'date-time') return true
+const normalizeDateTime: SchemaValidateFunction = (format: string, text: unknown, _schema, context) => {
+  if (format !== 'date-time' || typeof text !== 'string') return true
   const parsed = parseTimestamp(text)
   if (parsed.ok && context) context.parentData[context.parentDataProperty] = parsed.iso
   if (!parsed.ok) normalizeDateTime.errors = [{ keyword: 'format', params: { issue: parsed.issue } }]
