@@ -82,7 +82,6 @@ export async function importRecords(
       if (summary.lines >= sizes.analyze_from_lines) await analyze(client)
       return summary
     } catch (error) {
-      await client.query('ROLLBACK').catch(() => {})
       throw explainConflict(error)
     }
   })
@@ -144,5 +143,5 @@ async function importInto(
 
 /** A large import makes the planner's statistics stale. The import is committed already, so a failure is harmless. */
 async function analyze(client: pg.PoolClient): Promise<void> {
-  await client.query(`ANALYZE ${Object.values(TARGET_TABLES).join(', ')}`).catch(() => {})
+  await client.query(`ANALYZE ${Object.values(TARGET_TABLES)}`).catch(() => {})
 }

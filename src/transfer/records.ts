@@ -353,7 +353,7 @@ function readRecord(line: string, limits: Limits): ImportRecord {
     object = JSON.parse(line)
   } catch (error) {
     // The parser sees every line as line 1.
-    const syntaxError = (error as Error).message.replace(/ \(line 1 column \d+\)$/, '')
+    const syntaxError = (error as Error).message.replace(/ \(line 1 column \d+\)/, '')
     throw new InvalidField('', `must be one JSON object: ${printable(syntaxError)}`)
   }
   if (!isObject(object)) throw new InvalidField('', 'must be one JSON object')

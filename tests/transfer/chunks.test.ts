@@ -1,7 +1,9 @@
 /** An import is read in chunks, sent in batches and merged in chunks of pages; no border of them may show. */
-import { Readable } from 'node:stream'
+import { Readable, type Writable } from 'node:stream'
+import { finished } from 'node:stream/promises'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { createPool } from '../../src/database/pool.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
 import {
   at,
@@ -134,6 +136,25 @@ test('the chunks of merging are of the size that was asked for, and progress rea
   expect(many).toBeGreaterThan(10)
 })
 
+test('one batch is sent at a time, however many are full', async () => {
+  await using own = await openDatabase()
+  const client = await own.pool.connect()
+  let [underWay, most] = [0, 0]
+  const query = client.query.bind(client) as (statement: unknown) => unknown
+  const watch = vi.spyOn(client, 'query').mockImplementation(((statement: unknown, ...values: unknown[]) => {
+    if (values.length > 0 || typeof statement === 'string')
+      return (query as (...all: unknown[]) => unknown)(statement, ...values)
+    underWay += 1
+    most = Math.max(most, underWay)
+    finished(statement as Writable).finally(() => (underWay -= 1))
+    return query(statement)
+  }) as never)
+  client.release()
+  await load(own.pool, records(''), { now: NOW, sizes: { batch_characters: 1 } })
+  watch.mockRestore()
+  expect([most, underWay]).toEqual([1, 0])
+})
+
 test('lines end at LF only, wherever the input is cut: CR is white space within a record', async () => {
   const line = (record: object) => JSON.stringify(record).replaceAll(',"', ',\r"')
   const text = `${[project({ project_id: 'cr' }), { ...contact('c1'), project_id: 'cr' }].map(line).join('\r\n')}\r\n`
@@ -152,8 +173,10 @@ test('records that only CR separates are one bad line', async () => {
 test('an import of many lines leaves fresh statistics for the planner, a small one does not take the time', async () => {
   await using own = await openDatabase()
   await own.pool.query('ALTER TABLE events SET (autovacuum_enabled = off)')
+  // On another connection, so that it does not wait for what is under way on the import's.
+  const other = createPool(own.url, { max: 1 })
   const analyzed = async () => {
-    const { rows } = await own.pool.query("SELECT relname FROM pg_class WHERE relname = 'events' AND reltuples >= 0")
+    const { rows } = await other.query("SELECT relname FROM pg_class WHERE relname = 'events' AND reltuples >= 0")
     return rows.length > 0
   }
   const lines = inProject('analyzed')
@@ -161,4 +184,5 @@ test('an import of many lines leaves fresh statistics for the planner, a small o
   expect(await analyzed()).toBe(false)
   await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length } })
   expect(await analyzed()).toBe(true)
+  await other.end()
 })

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
-import { type ImportError, importRecords } from '../../src/transfer/import.ts'
+import { type ImportError, type ImportProgress, importRecords } from '../../src/transfer/import.ts'
 import {
   at,
   BASE,
@@ -117,6 +117,20 @@ describe('a first import', () => {
       ]),
     )
   })
+})
+
+test('reports the bytes and lines that it has read', async () => {
+  const seen: ImportProgress[] = []
+  const lines = BASE.map((line) => ({ ...line, project_id: 'bytes' }))
+  const chunks = toLines(lines).match(/[^]{1,400}/g) ?? []
+  await importRecords(pool, Readable.from(chunks), { now: NOW, onProgress: (progress) => seen.push(progress) })
+  const reading = seen.filter(({ phase }) => phase === 'reading')
+  const bytes = chunks.map((_, i) => Buffer.byteLength(chunks.slice(0, i + 1).join('')))
+  // Once more at the end, for a line without a line break.
+  expect(reading.map((progress) => progress.bytes)).toEqual([...bytes, bytes.at(-1)])
+  expect(new Set(reading.map(({ merged_lines }) => merged_lines))).toEqual(new Set([0]))
+  expect(reading.at(-1)?.lines).toBe(lines.length)
+  expect(seen.at(-1)).toMatchObject({ phase: 'merging', bytes: bytes.at(-1), lines: lines.length })
 })
 
 describe('importing again', () => {

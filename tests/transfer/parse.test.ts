@@ -88,6 +88,7 @@ describe('parseLine returns the record', () => {
     ['publication at this very moment', { ...VERSION, published_at: NOW.toISOString() }],
     ['a definition that holds any JSON', { ...VERSION, json_string: ' "\\ud800\\u0000" ' }],
     ['an event 24 hours ahead', { ...VIEW, timestamp: '2026-03-02T09:30:00.000Z' }],
+    ['no pages', { ...VIEW, page_index: 0, total_pages: 0 }],
     ['the greatest integers', { ...VIEW, page_index: 2_147_483_647, total_pages: 2_147_483_647 }],
     ['properties of 32 KiB', { ...CUSTOM, custom_event_props: `{"a":"${'x'.repeat(32 * 1024 - 8)}"}` }],
     ['properties 64 deep', { ...CUSTOM, custom_event_props: `{"a":${'['.repeat(63)}${']'.repeat(63)}}` }],
@@ -185,8 +186,16 @@ describe('parseLine rejects', () => {
       'all three',
     ],
     ['a negative page', { ...VIEW, page_index: -1 }, '/page_index', 'from 0'],
+    ['a negative number of pages', { ...VIEW, total_pages: -1 }, '/total_pages', 'from 0'],
   ] as const)('%s', ([, line, field, message]) => {
     expect(parse(line)).toEqual({ ok: false, issue: { field, message: expect.stringContaining(message) } })
+  })
+})
+
+test('says where the JSON of a line ends, without its line, which the issue has', () => {
+  expect(parse('{"type":1 x}')).toEqual({
+    ok: false,
+    issue: { field: '', message: expect.stringMatching(/^must be one JSON object: .* in JSON at position 10$/) },
   })
 })
 
