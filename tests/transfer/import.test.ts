@@ -122,7 +122,7 @@ describe('a first import', () => {
 test('reports the bytes and lines that it has read', async () => {
   const seen: ImportProgress[] = []
   const lines = BASE.map((line) => ({ ...line, project_id: 'bytes' }))
-  const chunks = toLines(lines).match(/[^]{1,400}/g) ?? []
+  const chunks = toLines(lines).match(/.{1,400}/gs) ?? []
   await importRecords(pool, Readable.from(chunks), { now: NOW, onProgress: (progress) => seen.push(progress) })
   const reading = seen.filter(({ phase }) => phase === 'reading')
   const bytes = chunks.map((_, i) => Buffer.byteLength(chunks.slice(0, i + 1).join('')))
