@@ -26,6 +26,8 @@ interface MergeCounts {
 export class Merge {
   readonly #client: pg.PoolClient
   readonly #rows: Record<StagedKind, number>
+  /** The kinds that have rows. */
+  readonly #kinds: StagedKind[]
   readonly #now: Date
   readonly #chunk_pages: number
   readonly #onStep: (step: string, mergedLines: number) => void
@@ -48,6 +50,7 @@ export class Merge {
   ) {
     this.#client = client
     this.#rows = rows
+    this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
     this.#now = now
     this.#chunk_pages = chunk_pages
     this.#onStep = onStep
@@ -56,7 +59,7 @@ export class Merge {
   /** @throws ImportError for the first line that contradicts an earlier line or what is stored */
   async run(): Promise<Record<StagedKind, MergeCounts>> {
     this.#step('deduplicating')
-    for (const kind of STAGED_KINDS) if (this.#rows[kind] > 0) await this.#query(`ANALYZE ${stagedTable(kind)}`)
+    for (const kind of this.#kinds) await this.#query(`ANALYZE ${stagedTable(kind)}`)
     for (const kind of STAGED_KINDS) if (kind !== 'event') await this.#deduplicate(kind)
     await this.#summarizeEvents()
     await this.#collectProjects()
@@ -67,7 +70,7 @@ export class Merge {
     this.#step('checking')
     const issue = earlierIssue(missingProject, await this.#firstIssue(CHECKS))
     if (issue) throw new ImportError(issue)
-    for (const kind of STAGED_KINDS) if (this.#rows[kind] > 0) await this.#write(kind)
+    for (const kind of this.#kinds) await this.#write(kind)
     return this.#counts
   }
 
@@ -141,8 +144,7 @@ export class Merge {
   /** The issue on the first line; of several on it that of the first check. */
   async #firstIssue(checks: Check[]): Promise<ImportIssue | undefined> {
     let first: ImportIssue | undefined
-    for (const { kind, sql, message } of checks) {
-      if (this.#rows[kind] === 0) continue
+    for (const { sql, message } of checks.filter((check) => this.#kinds.includes(check.kind))) {
       const { rows } = await this.#query<{ line: number; field: string }>(`${sql} LIMIT 1`)
       first = earlierIssue(first, rows[0] && { ...rows[0], message })
     }

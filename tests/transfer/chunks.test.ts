@@ -136,22 +136,28 @@ test('the chunks of merging are of the size that was asked for, and progress rea
   expect(many).toBeGreaterThan(10)
 })
 
-test('one batch is sent at a time, however many are full', async () => {
+test('one statement is sent at a time, so that a failure is never overlooked', async () => {
   await using own = await openDatabase()
   const client = await own.pool.connect()
   let [underWay, most] = [0, 0]
-  const query = client.query.bind(client) as (statement: unknown) => unknown
-  const watch = vi.spyOn(client, 'query').mockImplementation(((statement: unknown, ...values: unknown[]) => {
-    if (values.length > 0 || typeof statement === 'string')
-      return (query as (...all: unknown[]) => unknown)(statement, ...values)
+  const ended = () => {
+    underWay -= 1
+  }
+  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<unknown> | Writable
+  const watch = vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
     underWay += 1
     most = Math.max(most, underWay)
-    finished(statement as Writable).finally(() => (underWay -= 1))
-    return query(statement)
+    const result = query(...statement)
+    const end = result instanceof Promise ? result : finished(result)
+    end.then(ended, ended)
+    return result
   }) as never)
+  // The pool gives it to the imports.
   client.release()
-  await load(own.pool, records(''), { now: NOW, sizes: { batch_characters: 1 } })
-  watch.mockRestore()
+  for (const mark of ['first', 'second']) {
+    await load(own.pool, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1 } })
+  }
+  expect(watch.mock.calls.length).toBeGreaterThan(100)
   expect([most, underWay]).toEqual([1, 0])
 })
 
