@@ -78,27 +78,32 @@ export class Merge {
     this.#onStep(step, Math.round(this.#mergedLines))
   }
 
-  async #query<R extends pg.QueryResultRow>(sql: string, values: unknown[] = []): Promise<pg.QueryResult<R>> {
-    return this.#client.query<R>(sql, values)
+  /** @returns the rows, and how many the statement returned or wrote */
+  async #query<R extends pg.QueryResultRow>(
+    sql: string,
+    values: unknown[] = [],
+  ): Promise<{ rows: R[]; count: number }> {
+    const { rows, rowCount } = await this.#client.query<R>(sql, values)
+    return { rows, count: Number(rowCount) }
   }
 
   async #deduplicate(kind: StagedKind): Promise<void> {
     const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
-    const order = kind === 'identifier' ? ['line', 'ordinal'] : ['line']
+    const order = kind === 'identifier' ? 'line, ordinal' : 'line'
     const given = (column: string, sort: string) =>
       `(array_agg(${column} ORDER BY ${sort}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
-    const result = await this.#query(
+    const { count } = await this.#query(
       `CREATE TEMPORARY TABLE ${mergedTable(kind)} ON COMMIT DROP AS
        SELECT ${[
          ...key,
          'min(line) AS line',
-         ...[...immutable, ...firstWins].map((column) => given(column, order.join(', '))),
+         ...[...immutable, ...firstWins].map((column) => given(column, order)),
          ...lastWins.map((column) => given(column, 'line DESC')),
-       ].join(', ')}
+       ]}
        FROM ${stagedTable(kind)} GROUP BY ${key} ORDER BY ${key}`,
     )
-    this.#counts[kind].records = result.rowCount ?? 0
-    if (this.#counts[kind].records > 0) await this.#query(`ANALYZE ${mergedTable(kind)}`)
+    this.#counts[kind].records = count
+    if (count > 0) await this.#query(`ANALYZE ${mergedTable(kind)}`)
   }
 
   /** Collects what events refer to, and which events are on several lines. */
@@ -204,12 +209,12 @@ export class Merge {
     const columns = [...key, ...immutable, ...firstWins, ...lastWins]
     const values = columns.map((c) => (defaults[c] ? `COALESCE(m.${c}, ${defaults[c]})` : `m.${c}`))
     const usesNow = Object.values(defaults).includes('$1')
-    const result = await this.#query(
+    const { count } = await this.#query(
       `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
        ${mayConflict ? 'ON CONFLICT DO NOTHING' : ''}`,
       usesNow ? [this.#now] : [],
     )
-    this.#counts[kind].added += result.rowCount ?? 0
+    this.#counts[kind].added += count
   }
 
   /** Updates the stored records that differ from what the lines say; those just inserted do not. */
@@ -221,11 +226,11 @@ export class Merge {
       ...fillable.map((column) => `COALESCE(t.${column}, m.${column})`),
       ...lastWins.map((column) => `COALESCE(m.${column}, t.${column})`),
     ]
-    const result = await this.#query(
+    const { count } = await this.#query(
       `UPDATE ${TARGET_TABLES[kind]} t SET ${columns.map((column, i) => `${column} = ${values[i]}`)}
        FROM ${chunk} AND ${columnsEqual('t', 'm', key)}
          AND (${columns.map((c, i) => `t.${c} IS DISTINCT FROM ${values[i]}`).join(' OR ')})`,
     )
-    this.#counts[kind].updated += result.rowCount ?? 0
+    this.#counts[kind].updated += count
   }
 }

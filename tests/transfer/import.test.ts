@@ -206,6 +206,19 @@ describe('importing again', () => {
     ])
   })
 
+  test('keeps the spelling on the first line of a file', async () => {
+    const { load, of } = inProject('spelling')
+    await load(
+      project(),
+      contact('c1', [
+        { key: 'm', value: '1' },
+        { key: 'n', value: '3' },
+      ]),
+      contact('c1', [{ key: 'n', value: '3.0' }]),
+    )
+    expect(await of('contact')).toMatchObject([{ identifiers: [{ value: '1' }, { value: '3' }] }])
+  })
+
   test('has no limit of identifiers, unlike a post', async () => {
     const { load, of } = inProject('many-identifiers')
     const identifiers = Array.from({ length: 30 }, (_, i) => ({ key: 'phone', value: JSON.stringify(String(100 + i)) }))
