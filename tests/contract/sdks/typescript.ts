@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 
-/** Shared by the journeys of the TypeScript clients: nothing that a generator should provide. */
+/** The journey of the TypeScript clients, which differ only in how a call is made: nothing that a generator should provide. */
 
 function setting(name: string): string {
   const value = process.env[name]
@@ -8,56 +9,65 @@ function setting(name: string): string {
   return value
 }
 
-/** The URLs and keys of the service, from the environment that tests/support/with-demo-service.ts sets. */
-export const service = {
-  url: setting('FLOWTRAIL_URL'),
-  limitedUrl: setting('FLOWTRAIL_LIMITED_URL'),
-  key: setting('FLOWTRAIL_KEY'),
-  readKey: setting('FLOWTRAIL_READ_KEY'),
-  otherKey: setting('FLOWTRAIL_OTHER_KEY'),
-}
+export const projectId = 'demo'
+const moduleId = 'skin-quiz'
 
-/** Reports that a step of the journey succeeded. */
-export const ok = (step: string): void => console.log(`ok ${step}`)
-
-/** The result of a call, in both clients. */
-interface Outcome<Data, Failure> {
+/** What a call returned: a client that throws errors or hides the response is wrapped to give this. */
+export interface Outcome<Data> {
   data?: Data | undefined
-  error?: Failure | undefined
-  response?: Response | undefined
+  error?: ErrorBody | undefined
+  response?: { status: number; headers?: { get(name: string): string | null } } | undefined
 }
 
-/** The data of a call that must succeed. */
-export function dataOf<Data>({ data, error }: Outcome<Data, unknown>): Data {
-  assert(data !== undefined, `the call failed: ${JSON.stringify(error)}`)
-  return data
-}
-
-/** The least that the error type of both clients must have. */
+/** The least that a client's types must have. `Time` is its type of a date-time. */
 interface ErrorBody {
-  error: { code: string; message: string }
-  projectId?: string
+  error: { code: string; message: string; details?: { pointer: string; message: string }[] | undefined }
+  projectId?: string | undefined
+  moduleId?: string | undefined
+  versionNumber?: number | undefined
+  entryId?: string | undefined
 }
-
-/** Checks status, code and further fields of the error of a call that must fail. */
-export function assertError<Known extends ErrorBody>(
-  { error, response }: Outcome<unknown, Known>,
-  status: number,
-  code: string,
-  context: Partial<Omit<NoInfer<Known>, 'error'>> = {},
-): Known {
-  assert.equal(response?.status, status)
-  assert(error?.error.message)
-  assert.equal(error.error.code, code)
-  assert.partialDeepStrictEqual(error, { projectId: 'demo', ...context })
-  return error
+interface ModuleVersion<Time> {
+  module_id: string
+  version_number: number
+  saved_at: Time
 }
-
-/** A header that the response must have. */
-export function headerOf({ response }: Outcome<unknown, unknown>, name: string): string {
-  const value = response?.headers.get(name)
-  assert(value, `the header ${name} is missing`)
-  return value
+interface Entry<Time> {
+  entry_id: string
+  module_id: string
+  contact_id: string
+  created_at: Time
+  updated_at: Time
+}
+interface EntryPageViews<Time> extends Entry<Time> {
+  page_views: { timestamp: Time; page_id: string; page_index: number }[]
+}
+interface EntryEvent<Time> {
+  entry_id: string
+  timestamp: Time
+  event_type: string
+  page_id?: string | undefined
+  custom_event_name?: string | undefined
+}
+interface CustomEvent<Time> {
+  module_id: string
+  timestamp: Time
+  custom_event_name: string
+  custom_event_props?: string
+  identifiers: { key: string; value: string }[]
+}
+interface CustomEventResult<Time> {
+  entry_id: string
+  contact_id: string
+  module_version_number: number
+  timestamp: Time
+  custom_event_name: string
+  custom_event_props: string
+}
+interface PageQuery {
+  limit?: number
+  direction?: 'ASC' | 'DESC'
+  cursor?: string
 }
 
 /** The URL of the next page of a list, and its cursor. */
@@ -66,15 +76,71 @@ export interface Next {
   cursor: string
 }
 
-function nextOf(outcome: Outcome<unknown, unknown>): Next | undefined {
-  if (!outcome.response?.headers.has('Link')) return undefined
+type Call<Data> = Promise<Outcome<Data>>
+
+/** The operations, as calls of a generated client. */
+export interface Client<Time> {
+  listModules(): Call<{ module_id: string; title: string }[]>
+  getModule(moduleId: string, ifNoneMatch?: string): Call<{ module_id: string; json_string_prod: string }>
+  listModuleVersions(moduleId: string): Call<ModuleVersion<Time>[]>
+  getModuleVersion(moduleId: string, versionNumber: number): Call<ModuleVersion<Time> & { json_string: string }>
+  getEntry(entryId: string): Call<Entry<Time> & { entry_data: string }>
+  listEntryEvents(entryId: string, query: PageQuery): Call<EntryEvent<Time>[]>
+  /** With `link`, requests that URL instead. */
+  listEntryPageViews(query: PageQuery & { updated_after?: Time }, link?: string): Call<EntryPageViews<Time>[]>
+  recordCustomEvent(body: CustomEvent<Time>, idempotencyKey: string): Call<CustomEventResult<Time>>
+}
+
+/** A generated client, and what it cannot do. */
+interface Generated<Time> {
+  name: string
+  clientWith(key: string, baseUrl: string): Client<Time>
+  /** A date-time as the client has it. */
+  timeOf(date: Date): Time
+  /** For each step that the client cannot perform the reason. */
+  impossible?: Record<string, string>
+}
+
+/** A `fetch` that sends the request to the URL of a `Link` instead, if there is one. */
+export const following =
+  (link: string | undefined): typeof fetch =>
+  (input, init) => {
+    if (!link) return fetch(input, init)
+    const request = new Request(input, init)
+    return fetch(new Request(new URL(link, request.url), request))
+  }
+
+/** The data of a call that must succeed. */
+function dataOf<Data>({ data, error, response }: Outcome<Data>): Data {
+  assert(data !== undefined, `the call failed: ${response?.status} ${JSON.stringify(error)}`)
+  return data
+}
+
+/** A header that the response must have. */
+function headerOf({ response }: Outcome<unknown>, name: string): string {
+  const value = response?.headers?.get(name)
+  assert(value, `the header ${name} is missing`)
+  return value
+}
+
+/** Checks status, code and further fields of the error of a call that must fail. */
+function assertError({ error, response }: Outcome<unknown>, status: number, code: string, context: object = {}) {
+  assert.equal(response?.status, status)
+  assert(error?.error.message)
+  assert.equal(error.error.code, code)
+  assert.partialDeepStrictEqual(error, { projectId, ...context })
+  return error
+}
+
+function nextOf(outcome: Outcome<unknown>): Next | undefined {
+  if (!outcome.response?.headers?.get('Link')) return undefined
   const [, link] = /^<([^>]+)>; rel="next"$/.exec(headerOf(outcome, 'Link')) ?? []
   assert(link)
   return { link, cursor: headerOf(outcome, 'Next-Cursor') }
 }
 
 /** All records of a list, read page by page. */
-export async function walk<Data>(getPage: (next?: Next) => Promise<Outcome<Data[], unknown>>): Promise<Data[]> {
+async function walk<Data>(getPage: (next?: Next) => Call<Data[]>): Promise<Data[]> {
   const records: Data[] = []
   let next: Next | undefined
   do {
@@ -85,10 +151,150 @@ export async function walk<Data>(getPage: (next?: Next) => Promise<Outcome<Data[
   return records
 }
 
-/** A `fetch` that sends the request to the URL of a `Link` instead. */
-export const following =
-  ({ link }: Next): typeof fetch =>
-  (input, init) => {
-    const request = new Request(input, init)
-    return fetch(new Request(new URL(link, request.url), request))
+/** Letters of several scripts, an emoji, and quotes: what a client may garble. */
+const TEXT = 'Ärger 日本 🎉 say "hi"'
+
+/** Takes the journey of journey.md with a client. */
+export async function takeJourney<Time extends string | Date>(generated: Generated<Time>): Promise<void> {
+  const { name, clientWith, timeOf, impossible = {} } = generated
+  const url = setting('FLOWTRAIL_URL')
+  const client = clientWith(setting('FLOWTRAIL_KEY'), url)
+  /** Ends a step. Of an impossible one, everything else has been checked. */
+  const done = (step: string) => console.log(impossible[step] ? `-- ${step}: ${impossible[step]}` : `ok ${step}`)
+
+  const modules = dataOf(await client.listModules())
+  assert(modules.some(({ module_id }) => module_id === moduleId))
+  done('list-modules')
+
+  const module = await client.getModule(moduleId)
+  JSON.parse(dataOf(module).json_string_prod)
+  done('get-module')
+
+  const [newest] = dataOf(await client.listModuleVersions(moduleId))
+  assert(newest)
+  done('list-versions')
+
+  const { json_string, ...version } = dataOf(await client.getModuleVersion(moduleId, newest.version_number))
+  JSON.parse(json_string)
+  assert.deepEqual(version, newest)
+  done('get-version')
+
+  const everything = dataOf(await client.listEntryPageViews({ limit: 1000, direction: 'ASC' }))
+  const ids = new Set(everything.map(({ entry_id }) => entry_id))
+  assert(everything.length >= 200)
+  assert.equal(ids.size, everything.length)
+  if (!impossible['page-through']) {
+    const byLink = await walk((next) => client.listEntryPageViews({ limit: 50 }, next?.link))
+    assert.equal(byLink.length, ids.size)
+    assert.deepEqual(new Set(byLink.map(({ entry_id }) => entry_id)), ids)
+    const byCursor = await walk((next) =>
+      client.listEntryPageViews({ limit: 30, direction: 'ASC', ...(next && { cursor: next.cursor }) }),
+    )
+    assert.deepEqual(byCursor, everything)
   }
+  const updated_after = everything[150]?.updated_at
+  assert(updated_after)
+  assert.deepEqual(
+    dataOf(await client.listEntryPageViews({ limit: 1000, direction: 'ASC', updated_after })),
+    everything.filter(({ updated_at }) => updated_at >= updated_after),
+  )
+  done('page-through')
+
+  const first = everything[0]
+  assert(first)
+  const { entry_data, ...entry } = dataOf(await client.getEntry(first.entry_id))
+  JSON.parse(entry_data)
+  assert.deepEqual(entry.created_at, timeOf(new Date(entry.created_at)))
+  assert.deepEqual({ ...entry, page_views: first.page_views }, first)
+  done('get-entry')
+
+  const events = dataOf(await client.listEntryEvents(first.entry_id, { limit: 1000 }))
+  assert(events.length >= first.page_views.length)
+  if (!impossible['list-events']) {
+    const inPairs = await walk((next) =>
+      client.listEntryEvents(first.entry_id, { limit: 2, ...(next && { cursor: next.cursor }) }),
+    )
+    assert.deepEqual(inPairs, events)
+  }
+  done('list-events')
+
+  const event = (change: Partial<CustomEvent<Time>> = {}): CustomEvent<Time> => ({
+    module_id: moduleId,
+    timestamp: timeOf(new Date()),
+    custom_event_name: TEXT,
+    custom_event_props: JSON.stringify({ by: name, said: TEXT }),
+    identifiers: [
+      { key: 'email', value: JSON.stringify(`${randomUUID()}@example.com`) },
+      { key: TEXT, value: JSON.stringify(`${TEXT} ${randomUUID()}`) },
+    ],
+    ...change,
+  })
+  const record = (body: CustomEvent<Time>, idempotencyKey: string = randomUUID(), as = client) =>
+    as.recordCustomEvent(body, idempotencyKey)
+  const taken = event()
+  const idempotencyKey = randomUUID()
+  const recorded = dataOf(await record(taken, idempotencyKey))
+  assert(recorded.contact_id)
+  assert.deepEqual(recorded.timestamp, taken.timestamp)
+  assert.equal(recorded.custom_event_name, TEXT)
+  assert.equal(recorded.custom_event_props, taken.custom_event_props)
+  const [found] = dataOf(await client.listEntryEvents(recorded.entry_id, {}))
+  assert.partialDeepStrictEqual(found, recorded)
+  // The service understood the identifier as it was meant: it is the same contact's.
+  const again = dataOf(await record(event({ identifiers: taken.identifiers.slice(1) })))
+  assert.equal(again.contact_id, recorded.contact_id)
+  done('record')
+
+  const replayed = await record(taken, idempotencyKey)
+  assert.deepEqual(dataOf(replayed), recorded)
+  if (!impossible.replay) assert.equal(headerOf(replayed, 'Idempotent-Replayed'), 'true')
+  done('replay')
+
+  if (!impossible.conditional) {
+    const unchanged = await client.getModule(moduleId, headerOf(module, 'ETag'))
+    assert.equal(unchanged.response?.status, 304)
+  }
+  done('conditional')
+
+  const invalid = assertError(await client.listEntryEvents(first.entry_id, { cursor: 'AWJ4' }), 400, 'invalid_request')
+  assert.equal(invalid.error.details?.[0]?.pointer, '/query/cursor')
+  done('error-400')
+
+  const as = (key: string) => clientWith(setting(key), url)
+  assertError(await record(event(), randomUUID(), as('FLOWTRAIL_OTHER_KEY')), 401, 'unauthorized')
+  done('error-401')
+
+  assertError(await record(event(), randomUUID(), as('FLOWTRAIL_READ_KEY')), 403, 'insufficient_scope')
+  done('error-403')
+
+  assertError(await client.getModule('hair-quiz'), 404, 'module_does_not_exist', { moduleId: 'hair-quiz' })
+  done('error-404-module')
+
+  const noVersion = await client.getModuleVersion(moduleId, 99)
+  assertError(noVersion, 404, 'module_version_does_not_exist', { moduleId, versionNumber: 99 })
+  done('error-404-version')
+
+  assertError(await client.getEntry('nobody'), 404, 'entry_not_found', { entryId: 'nobody' })
+  done('error-404-entry')
+
+  const [mine, yours] = ['crm_id', 'phone'].map((key) => ({ key, value: JSON.stringify(randomUUID()) }))
+  assert(mine && yours)
+  for (const identifier of [mine, yours]) dataOf(await record(event({ identifiers: [identifier] })))
+  assertError(await record(event({ identifiers: [mine, yours] })), 409, 'identifier_conflict')
+  done('error-409')
+
+  if (!impossible['error-413']) {
+    assertError(await record(event({ custom_event_name: 'x'.repeat(256 * 1024) })), 413, 'payload_too_large')
+  }
+  done('error-413')
+
+  assertError(await record(event(), idempotencyKey), 422, 'idempotency_key_reused')
+  done('error-422')
+
+  const limited = clientWith(setting('FLOWTRAIL_KEY'), setting('FLOWTRAIL_LIMITED_URL'))
+  await limited.listModules()
+  const refused = await limited.listModules()
+  assertError(refused, 429, 'rate_limited')
+  if (!impossible['error-429']) assert(Number(headerOf(refused, 'Retry-After')) > 0)
+  done('error-429')
+}

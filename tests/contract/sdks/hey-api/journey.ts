@@ -1,14 +1,9 @@
-import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
-import { assertError, dataOf, following, headerOf, ok, service, walk } from '../typescript.ts'
+import { following, projectId, takeJourney } from '../typescript.ts'
 import { createClient, createConfig } from './generated/client/index.ts'
 import {
-  type CustomEventInput,
   getEntry,
   getModule,
   getModuleVersion,
-  type ListEntryEventsData,
-  type ListEntryPageViewsData,
   listEntryEvents,
   listEntryPageViews,
   listModules,
@@ -16,126 +11,24 @@ import {
   recordCustomEvent,
 } from './generated/index.ts'
 
-const clientWith = (key: string, baseUrl = service.url) => createClient(createConfig({ baseUrl, auth: key }))
-
-const client = clientWith(service.key)
-const projectId = 'demo'
-const moduleId = 'skin-quiz'
-
-const modules = dataOf(await listModules({ client, path: { projectId } }))
-assert(modules.some(({ module_id }) => module_id === moduleId))
-ok('list-modules')
-
-const module = await getModule({ client, path: { projectId, moduleId } })
-JSON.parse(dataOf(module).json_string_prod)
-ok('get-module')
-
-const versions = dataOf(await listModuleVersions({ client, path: { projectId, moduleId } }))
-const newest = versions[0]
-assert(newest)
-ok('list-versions')
-
-const getVersion = (versionNumber: number) => getModuleVersion({ client, path: { projectId, moduleId, versionNumber } })
-const { json_string, ...version } = dataOf(await getVersion(newest.version_number))
-JSON.parse(json_string)
-assert.deepEqual(version, newest)
-ok('get-version')
-
-const listPageViews = (query: ListEntryPageViewsData['query'], fetcher = fetch) =>
-  listEntryPageViews({ client, path: { projectId }, query, fetch: fetcher })
-const byLink = await walk((next) => listPageViews({ limit: 50 }, next && following(next)))
-const byCursor = await walk((next) => listPageViews({ limit: 30, direction: 'ASC', cursor: next?.cursor }))
-const idsByLink = new Set(byLink.map(({ entry_id }) => entry_id))
-assert(byLink.length >= 200)
-assert.equal(idsByLink.size, byLink.length)
-assert.deepEqual(new Set(byCursor.map(({ entry_id }) => entry_id)), idsByLink)
-const updated_after = byCursor[150]?.updated_at
-assert(updated_after)
-assert.deepEqual(
-  dataOf(await listPageViews({ limit: 1000, direction: 'ASC', updated_after })),
-  byCursor.filter(({ updated_at }) => updated_at >= updated_after),
-)
-ok('page-through')
-
-const first = byCursor[0]
-assert(first)
-const { entry_data, ...entry } = dataOf(await getEntry({ client, path: { projectId, entryId: first.entry_id } }))
-JSON.parse(entry_data)
-assert(entry.created_at instanceof Date)
-assert.deepEqual({ ...entry, page_views: first.page_views }, first)
-ok('get-entry')
-
-const listEvents = (entryId: string, query: ListEntryEventsData['query']) =>
-  listEntryEvents({ client, path: { projectId, entryId }, query })
-const inPairs = await walk((next) => listEvents(first.entry_id, { limit: 2, cursor: next?.cursor }))
-assert(inPairs.length >= first.page_views.length)
-assert.deepEqual(inPairs, dataOf(await listEvents(first.entry_id, { limit: 1000 })))
-ok('list-events')
-
-const event = (change: Partial<CustomEventInput> = {}): CustomEventInput => ({
-  module_id: moduleId,
-  timestamp: new Date(),
-  custom_event_name: 'journey_taken',
-  custom_event_props: '{"by":"hey-api"}',
-  identifiers: [{ key: 'email', value: JSON.stringify(`${randomUUID()}@example.com`) }],
-  ...change,
+await takeJourney({
+  name: 'hey-api',
+  timeOf: (date) => date,
+  clientWith: (key, baseUrl) => {
+    const client = createClient(createConfig({ baseUrl, auth: key }))
+    return {
+      listModules: () => listModules({ client, path: { projectId } }),
+      getModule: (moduleId, ifNoneMatch) =>
+        getModule({ client, path: { projectId, moduleId }, headers: { 'If-None-Match': ifNoneMatch } }),
+      listModuleVersions: (moduleId) => listModuleVersions({ client, path: { projectId, moduleId } }),
+      getModuleVersion: (moduleId, versionNumber) =>
+        getModuleVersion({ client, path: { projectId, moduleId, versionNumber } }),
+      getEntry: (entryId) => getEntry({ client, path: { projectId, entryId } }),
+      listEntryEvents: (entryId, query) => listEntryEvents({ client, path: { projectId, entryId }, query }),
+      listEntryPageViews: (query, link) =>
+        listEntryPageViews({ client, path: { projectId }, query, fetch: following(link) }),
+      recordCustomEvent: (body, idempotencyKey) =>
+        recordCustomEvent({ client, path: { projectId }, headers: { 'Idempotency-Key': idempotencyKey }, body }),
+    }
+  },
 })
-const record = (body: CustomEventInput, idempotencyKey: string = randomUUID(), as = client) =>
-  recordCustomEvent({ client: as, path: { projectId }, headers: { 'Idempotency-Key': idempotencyKey }, body })
-const taken = event()
-const idempotencyKey = randomUUID()
-const recorded = dataOf(await record(taken, idempotencyKey))
-assert(recorded.contact_id)
-const [found] = dataOf(await listEvents(recorded.entry_id, {}))
-assert.deepEqual(found, recorded)
-ok('record')
-
-const replayed = await record(taken, idempotencyKey)
-assert.deepEqual(dataOf(replayed), recorded)
-assert.equal(headerOf(replayed, 'Idempotent-Replayed'), 'true')
-ok('replay')
-
-const headers = { 'If-None-Match': headerOf(module, 'ETag') }
-const unchanged = await getModule({ client, path: { projectId, moduleId }, headers })
-assert.equal(unchanged.response?.status, 304)
-ok('conditional')
-
-const invalid = assertError(await listEvents(first.entry_id, { cursor: 'AWJ4' }), 400, 'invalid_request')
-assert.equal(invalid.error.details?.[0]?.pointer, '/query/cursor')
-ok('error-400')
-
-assertError(await record(event(), randomUUID(), clientWith(service.otherKey)), 401, 'unauthorized')
-ok('error-401')
-
-assertError(await record(event(), randomUUID(), clientWith(service.readKey)), 403, 'insufficient_scope')
-ok('error-403')
-
-const noModule = await getModule({ client, path: { projectId, moduleId: 'hair-quiz' } })
-assertError(noModule, 404, 'module_does_not_exist', { moduleId: 'hair-quiz' })
-ok('error-404-module')
-
-assertError(await getVersion(99), 404, 'module_version_does_not_exist', { moduleId, versionNumber: 99 })
-ok('error-404-version')
-
-const noEntry = await getEntry({ client, path: { projectId, entryId: 'nobody' } })
-assertError(noEntry, 404, 'entry_not_found', { entryId: 'nobody' })
-ok('error-404-entry')
-
-const [mine, yours] = ['crm_id', 'phone'].map((key) => ({ key, value: JSON.stringify(randomUUID()) }))
-assert(mine && yours)
-for (const identifier of [mine, yours]) dataOf(await record(event({ identifiers: [identifier] })))
-assertError(await record(event({ identifiers: [mine, yours] })), 409, 'identifier_conflict')
-ok('error-409')
-
-assertError(await record(event({ custom_event_name: 'x'.repeat(256 * 1024) })), 413, 'payload_too_large')
-ok('error-413')
-
-assertError(await record(event(), idempotencyKey), 422, 'idempotency_key_reused')
-ok('error-422')
-
-const limited = clientWith(service.key, service.limitedUrl)
-await listModules({ client: limited, path: { projectId } })
-const refused = await listModules({ client: limited, path: { projectId } })
-assertError(refused, 429, 'rate_limited')
-assert(Number(headerOf(refused, 'Retry-After')) > 0)
-ok('error-429')
