@@ -13,6 +13,7 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   'hey-api': [{ file: 'package.json', pin: /"@hey-api\/openapi-ts": "(.+)"/ }],
   'openapi-typescript-codegen': [{ file: 'package.json', pin: /"openapi-typescript-codegen": "(.+)"/ }],
   'swagger-typescript-api': [{ file: 'package.json', pin: /"swagger-typescript-api": "(.+)"/ }],
+  orval: [{ file: 'package.json', pin: /"orval": "(.+)"/ }],
   'openapi-generator-python': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-python-client': [{ file: 'requirements.in', pin: /^openapi-python-client==(\S+)/m }],
   'openapi-generator-java': [
