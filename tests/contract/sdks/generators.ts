@@ -14,6 +14,8 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   'openapi-typescript-codegen': [{ file: 'package.json', pin: /"openapi-typescript-codegen": "(.+)"/ }],
   'swagger-typescript-api': [{ file: 'package.json', pin: /"swagger-typescript-api": "(.+)"/ }],
   orval: [{ file: 'package.json', pin: /"orval": "(.+)"/ }],
+  kubb: [{ file: 'package.json', pin: /"@kubb\/plugin-client": "(.+)"/ }],
+  'openapi-zod-client': [{ file: 'package.json', pin: /"openapi-zod-client": "(.+)"/ }],
   'openapi-generator-python': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-python-client': [{ file: 'requirements.in', pin: /^openapi-python-client==(\S+)/m }],
   'openapi-generator-java': [
