@@ -16,6 +16,8 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   orval: [{ file: 'package.json', pin: /"orval": "(.+)"/ }],
   kubb: [{ file: 'package.json', pin: /"@kubb\/plugin-client": "(.+)"/ }],
   'openapi-zod-client': [{ file: 'package.json', pin: /"openapi-zod-client": "(.+)"/ }],
+  'openapi-generator-typescript-fetch': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
+  'openapi-generator-typescript-axios': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-generator-python': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-python-client': [{ file: 'requirements.in', pin: /^openapi-python-client==(\S+)/m }],
   'openapi-generator-java': [

@@ -110,6 +110,12 @@ export const following =
     return fetch(new Request(new URL(link, request.url), request))
   }
 
+/** The response of a client over axios. */
+export const axiosResponse = ({ status, headers }: { status: number; headers: object }) => ({
+  status,
+  headers: new Headers({ ...headers }),
+})
+
 /** The data of a call that must succeed. */
 function dataOf<Data>({ data, error, response }: Outcome<Data>): Data {
   assert(data !== undefined, `the call failed: ${response?.status} ${JSON.stringify(error)}`)

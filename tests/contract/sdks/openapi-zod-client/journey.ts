@@ -1,12 +1,6 @@
 import { type AxiosResponse, isAxiosError } from 'axios'
-import { type Outcome, projectId, takeJourney } from '../typescript.ts'
+import { axiosResponse, type Outcome, projectId, takeJourney } from '../typescript.ts'
 import { createApiClient, schemas } from './generated/client.ts'
-
-/** Status and headers in the form of the other clients. */
-const responseOf = ({ status, headers }: AxiosResponse) => ({
-  status,
-  headers: { get: (name: string): string | null => headers[name.toLowerCase()] ?? null },
-})
 
 await takeJourney({
   name: 'openapi-zod-client',
@@ -27,10 +21,10 @@ await takeJourney({
     async function outcome<Data>(call: Promise<Data>): Promise<Outcome<Data>> {
       try {
         const data = await call
-        return { data, response: last && responseOf(last) }
+        return { data, response: last && axiosResponse(last) }
       } catch (error) {
         if (!isAxiosError(error) || !error.response) throw error
-        const response = responseOf(error.response)
+        const response = axiosResponse(error.response)
         return response.status === 304
           ? { response }
           : { error: schemas.ErrorBody.parse(error.response.data), response }
