@@ -71,7 +71,7 @@ interface PageQuery {
 }
 
 /** The URL of the next page of a list, and its cursor. */
-export interface Next {
+interface Next {
   link: string
   cursor: string
 }
@@ -79,7 +79,7 @@ export interface Next {
 type Call<Data> = Promise<Outcome<Data>>
 
 /** The operations, as calls of a generated client. */
-export interface Client<Time> {
+interface Client<Time> {
   listModules(): Call<{ module_id: string; title: string }[]>
   getModule(moduleId: string, ifNoneMatch?: string): Call<{ module_id: string; json_string_prod: string }>
   listModuleVersions(moduleId: string): Call<ModuleVersion<Time>[]>
