@@ -20,8 +20,10 @@ const CONTENT_SECURITY_POLICY = {
 /** Swagger UI's page lacks it, so that phones would lay it out for a desktop and scale it down. */
 const VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
-/** The Swagger UI plugin that docs/page.js defines in the browser. */
-declare const flowtrailDocs: (system: unknown) => object
+/** The scripts of the page, each of which defines a Swagger UI plugin in the browser. */
+const SCRIPTS = ['responses.js', 'page.js']
+declare const responsesPlugin: (system: unknown) => object
+declare const accessibilityPlugin: (system: unknown) => object
 
 interface DocsOptions {
   document: DocumentFiles
@@ -62,7 +64,8 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
   const { info } = document.json
   const description = forBrowsers(info.description, gettingStarted(basePath, demoKeyFile))
   const shown = { ...document.json, info: { ...info, description } }
-  const [css, js, favicon] = await Promise.all([readAsset('page.css'), readAsset('page.js'), readAsset('favicon.svg')])
+  const [css, favicon] = await Promise.all([readAsset('page.css'), readAsset('favicon.svg')])
+  const js = await Promise.all(SCRIPTS.map(async (filename) => ({ filename, content: await readAsset(filename) })))
   await app.register(async (scope) => {
     await scope.register(swagger, { mode: 'static', specification: { document: shown as never } })
     scope.addHook('onSend', async (_, reply, payload) => {
@@ -78,7 +81,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
       theme: {
         title: 'Flowtrail API',
         css: [{ filename: 'page.css', content: css }],
-        js: [{ filename: 'page.js', content: js }],
+        js,
         favicon: [{ filename: 'favicon.svg', rel: 'icon', type: 'image/svg+xml', sizes: 'any', content: favicon }],
       },
       uiConfig: {
@@ -89,7 +92,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
         docExpansion: 'list',
         defaultModelsExpandDepth: 0,
         // Sent to the browser as source text.
-        plugins: [(system) => flowtrailDocs(system)],
+        plugins: [(system) => responsesPlugin(system), (system) => accessibilityPlugin(system)],
       },
     })
   })

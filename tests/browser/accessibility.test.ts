@@ -75,6 +75,7 @@ describe.each(Object.keys(SCREENS) as Screen[])('on a %s', (screen) => {
       const block = await expand(page, operationId)
       await execute(block)
       await screenshot(page, `${screen} ${operationId} response`)
+      for (const fold of await block.locator('.response-toggle').all()) await fold.click()
       await block.locator('details').evaluateAll((all) => {
         for (const element of all) element.setAttribute('open', '')
       })

@@ -102,6 +102,15 @@ export async function responseOf(block: Locator): Promise<{ status: string; body
   return { status: status.trim(), body: response.locator('.highlight-code pre') }
 }
 
+/** The button that folds and unfolds the documented responses of a status. */
+export const foldOf = (block: Locator, status: string) => block.locator('.response-toggle', { hasText: status })
+
+/** Unfolds a documented response, unless it is one that is never folded. */
+export async function unfold(block: Locator, status: string): Promise<Locator> {
+  if (!status.startsWith('2')) await foldOf(block, status).click()
+  return block.locator(`.response[data-code="${status}"]`)
+}
+
 /** Saves a screenshot if `SCREENSHOTS` names a folder for them. */
 export async function screenshot(page: Page, name: string): Promise<void> {
   const folder = process.env.SCREENSHOTS

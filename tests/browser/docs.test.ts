@@ -9,9 +9,12 @@ import {
   type Docs,
   execute,
   expand,
+  foldOf,
+  SCREENS,
   type Screen,
   screenshot,
   startDocs,
+  unfold,
 } from './docs-page.ts'
 
 let docs: Docs
@@ -51,7 +54,7 @@ describe('the first screen', () => {
   test('collapses the chapters of the description under their names', async () => {
     const fold = page.locator('.info details')
     expect(await fold.locator('summary').innerText()).toBe(
-      'Read more: keys, errors, paging, timestamps, changes, conditional reads',
+      'Read more: model, keys, errors, paging, keeping a copy, timestamps, changes, conditional reads',
     )
     const chapter = fold.locator('h2', { hasText: 'Paging' })
     expect(await chapter.isVisible()).toBe(false)
@@ -90,8 +93,16 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
     const { status, body } = await execute(block)
     expect(status).toBe('200')
     expect(JSON.parse(await body.innerText())).toBeTruthy()
-    await body.scrollIntoViewIfNeeded()
     await screenshot(page, `desktop ${operationId}`)
+  })
+
+  test('shows the response without scrolling', async () => {
+    const response = blockOf(page, operationId).locator('.live-response')
+    for (const place of [response.locator('.response-col_status').last(), response.locator('.highlight-code pre')]) {
+      const { y = Number.NaN } = (await place.boundingBox()) ?? {}
+      expect(y).toBeGreaterThanOrEqual(0)
+      expect(y).toBeLessThan(SCREENS.desktop.viewport.height - 100)
+    }
   })
 
   const documented = Object.entries(responses).map(([status, response]) => ({
@@ -99,8 +110,12 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
     examples: Object.entries(response.content?.['application/json']?.examples ?? {}),
   }))
   test.each(documented)('shows examples of $status', async ({ status, examples }) => {
-    const response = blockOf(page, operationId).locator(`.response[data-code="${status}"]`)
-    expect(await response.locator('.response-col_description').innerText()).not.toBe('')
+    const block = blockOf(page, operationId)
+    const isFolded = !status.startsWith('2')
+    expect(await block.locator(`.response[data-code="${status}"]`).count()).toBe(isFolded ? 0 : 1)
+    const response = await unfold(block, status)
+    const description = isFolded ? foldOf(block, status).locator('span') : response.locator('.response-col_description')
+    expect(await description.innerText()).not.toBe('')
     const choice = response.locator('.examples-select-element')
     expect(
       await choice.locator('option').evaluateAll((all) => all.map((option) => option.getAttribute('value'))),
@@ -110,9 +125,12 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
       const shown = response.locator('pre.example')
       await expect.poll(async () => JSON.parse(await shown.innerText())).toEqual(value)
     }
-    if (status !== '400') return
-    await response.locator('summary').scrollIntoViewIfNeeded()
-    await screenshot(page, `desktop ${operationId} 400`)
+    if (isFolded) {
+      await response.locator('summary').first().scrollIntoViewIfNeeded()
+      if (status === '400') await screenshot(page, `desktop ${operationId} 400`)
+      await foldOf(block, status).click()
+      expect(await response.count()).toBe(0)
+    }
   })
 
   test('closes again', async () => {

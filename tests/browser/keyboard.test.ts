@@ -1,7 +1,7 @@
 import type { Locator, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { operations } from '../support/contract.ts'
-import { authorizeButton, blockOf, type Docs, isExpanded, responseOf, startDocs } from './docs-page.ts'
+import { authorizeButton, blockOf, type Docs, foldOf, isExpanded, responseOf, startDocs } from './docs-page.ts'
 
 let docs: Docs
 let page: Page
@@ -84,6 +84,8 @@ test.each(Object.keys(operations))('%s can be opened, executed and read', async 
   await tabTo(block.locator('.download-contents'))
 
   // The examples and headers of an error.
+  await tabTo(foldOf(block, '400'))
+  await page.keyboard.press('Enter')
   const error = block.locator('.response[data-code="400"]')
   await tabTo(error.locator('.examples-select-element'))
   const examples = Object.values(

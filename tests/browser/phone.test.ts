@@ -50,7 +50,8 @@ test.each(Object.keys(operations))('%s can be executed and its responses read', 
   expect(status).toBe('200')
   await body.scrollIntoViewIfNeeded()
   await screenshot(page, `phone ${operationId} response`)
-  // With headers and links.
+  // With errors, headers and links.
+  for (const fold of await block.locator('.response-toggle').all()) await fold.tap()
   for (const summary of await block.locator('summary').all()) await summary.tap()
   await expectToFit()
   const texts = await block.locator('pre:visible').evaluateAll((all) =>

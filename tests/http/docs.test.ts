@@ -32,7 +32,7 @@ test('the page has a title, an icon and the width of the device', async () => {
   expect(body).toContain('<link rel="icon" type="image/svg+xml" href="./static/theme/favicon.svg" sizes="any" />')
 })
 
-test.each(['page.css', 'page.js', 'favicon.svg'])('the page has its own %s', async (file) => {
+test.each(['page.css', 'page.js', 'responses.js', 'favicon.svg'])('the page has its own %s', async (file) => {
   const { body } = await get(`/docs/static/theme/${file}`)
   expect(body).toBe(readFileSync(new URL(`../../src/http/docs/${file}`, import.meta.url), 'utf8'))
 })
@@ -43,7 +43,7 @@ test('Swagger UI is configured', async () => {
     'const config = {"persistAuthorization":true,"tryItOutEnabled":true,"deepLinking":true,' +
       '"displayRequestDuration":true,"docExpansion":"list","defaultModelsExpandDepth":0,"plugins":[(system) => ',
   )
-  expect(body).toContain('flowtrailDocs(system)')
+  for (const plugin of ['responsesPlugin', 'accessibilityPlugin']) expect(body).toContain(`${plugin}(system)`)
 })
 
 describe('the server of the document', () => {

@@ -5,7 +5,7 @@
 
 /** A Swagger UI plugin. */
 // biome-ignore lint/correctness/noUnusedVariables: docs.ts refers to it in the source text that it sends to the browser
-function flowtrailDocs({ React }) {
+function accessibilityPlugin({ React }) {
   const { createElement, useLayoutEffect, useRef } = React
 
   /** A native modal dialog traps the focus, and returns it to the button that opened the dialog. */
