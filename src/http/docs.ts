@@ -21,7 +21,8 @@ const CONTENT_SECURITY_POLICY = {
 const VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 /** The scripts of the page, each of which defines a Swagger UI plugin in the browser. */
-const SCRIPTS = ['responses.js', 'page.js']
+const SCRIPTS = ['contents.js', 'responses.js', 'page.js']
+declare const contentsPlugin: (system: unknown) => object
 declare const responsesPlugin: (system: unknown) => object
 declare const accessibilityPlugin: (system: unknown) => object
 
@@ -92,7 +93,11 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
         docExpansion: 'list',
         defaultModelsExpandDepth: 0,
         // Sent to the browser as source text.
-        plugins: [(system) => responsesPlugin(system), (system) => accessibilityPlugin(system)],
+        plugins: [
+          (system) => contentsPlugin(system),
+          (system) => responsesPlugin(system),
+          (system) => accessibilityPlugin(system),
+        ],
       },
     })
   })
@@ -101,14 +106,22 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
 const readAsset = (file: string) => readFile(new URL(`docs/${file}`, import.meta.url), 'utf8')
 
 /**
- * The document's description for a first-time reader: what the service is and how to start. The chapters in between are
- * collapsed, so that the operations are on the first screen.
+ * The document's description for a first-time reader: what the service is and how to start. The chapters after that are
+ * folded, so that the operations are on the first screen. Ids are for the table of contents.
  */
 function forBrowsers(description: string, start: string): string {
   const [summary, ...chapters] = description.split(/^(?=## )/m)
-  const names = chapters.map((chapter) => chapter.slice('## '.length, chapter.indexOf('\n')).toLowerCase())
-  const collapsed = `<details><summary>Read more: ${names.join(', ')}</summary>\n\n${chapters.join('')}\n\n</details>`
-  return [summary, collapsed, start].join('\n\n')
+  return [summary, start, folds('Concepts', 'chapter', chapters)].join('\n\n')
+}
+
+/** Chapters, each folded under its name. */
+function folds(title: string, kind: string, chapters: string[]): string {
+  const folded = chapters.map((chapter) => {
+    const [, name = '', text] = /^## ([^\n]*)\n(.*)$/s.exec(chapter) ?? []
+    const id = `${kind}-${name.toLowerCase().replaceAll(' ', '-')}`
+    return `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text}\n\n</details>`
+  })
+  return `## ${title}\n\n<div>\n\n${folded.join('\n\n')}\n\n</div>`
 }
 
 /** The steps to a first response: with the demo project's key, or with one of the reader's own project. */
@@ -122,7 +135,7 @@ function gettingStarted(basePath: string, demoKeyFile: string | undefined): stri
         'Get a key of your project from the operator of this server, who creates it with `flowtrail keys create`.',
         'Open *List modules*, enter your project in `projectId` and press **Execute**. The fields are filled with examples; replace them with ids from the responses.',
       ]
-  return `## Try it
+  return `<h2 id="start-try-it">Try it</h2>
 
 1. ${key}
 2. Press **Authorize** and paste it.

@@ -32,10 +32,13 @@ test('the page has a title, an icon and the width of the device', async () => {
   expect(body).toContain('<link rel="icon" type="image/svg+xml" href="./static/theme/favicon.svg" sizes="any" />')
 })
 
-test.each(['page.css', 'page.js', 'responses.js', 'favicon.svg'])('the page has its own %s', async (file) => {
-  const { body } = await get(`/docs/static/theme/${file}`)
-  expect(body).toBe(readFileSync(new URL(`../../src/http/docs/${file}`, import.meta.url), 'utf8'))
-})
+test.each(['page.css', 'page.js', 'contents.js', 'responses.js', 'favicon.svg'])(
+  'the page has its own %s',
+  async (file) => {
+    const { body } = await get(`/docs/static/theme/${file}`)
+    expect(body).toBe(readFileSync(new URL(`../../src/http/docs/${file}`, import.meta.url), 'utf8'))
+  },
+)
 
 test('Swagger UI is configured', async () => {
   const { body } = await get('/docs/static/swagger-initializer.js')
@@ -43,7 +46,8 @@ test('Swagger UI is configured', async () => {
     'const config = {"persistAuthorization":true,"tryItOutEnabled":true,"deepLinking":true,' +
       '"displayRequestDuration":true,"docExpansion":"list","defaultModelsExpandDepth":0,"plugins":[(system) => ',
   )
-  for (const plugin of ['responsesPlugin', 'accessibilityPlugin']) expect(body).toContain(`${plugin}(system)`)
+  for (const plugin of ['contentsPlugin', 'responsesPlugin', 'accessibilityPlugin'])
+    expect(body).toContain(`${plugin}(system)`)
 })
 
 describe('the server of the document', () => {
@@ -96,16 +100,18 @@ describe('the description', () => {
   const descriptionOf = async (app = api, basePath = ''): Promise<string> =>
     (await get(`${basePath}/docs/json`, app)).json().info.description
 
-  test('begins with what the service is, and collapses the chapters', async () => {
+  test('begins with what the service is, and folds the chapters', async () => {
     const description = await descriptionOf()
     expect(description).toMatch(/^Flowtrail lets you read the \*\*modules\*\*/)
-    const [, summary, collapsed] =
-      /<details><summary>(.*)<\/summary>\n\n(## .*)<\/details>\n\n## Try it/s.exec(description) ?? []
-    const chapters = [...(collapsed ?? '').matchAll(/^## (.*)$/gm)].map(([, name]) => name?.toLowerCase())
-    expect(summary).toBe(`Read more: ${chapters.join(', ')}`)
-    expect(chapters).toContain('errors')
-    const { info } = (await get('/openapi.json')).json()
-    expect(description).toContain(info.description.slice(info.description.indexOf('## ')).trim())
+    const chapters = (await get('/openapi.json')).json().info.description.split(/^## /m).slice(1)
+    expect(chapters.length).toBeGreaterThan(4)
+    for (const chapter of chapters) {
+      const [name, ...text] = chapter.split('\n')
+      const id = `chapter-${name.toLowerCase().replaceAll(' ', '-')}`
+      expect(description).toContain(
+        `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text.join('\n')}\n\n</details>`,
+      )
+    }
   })
 
   test('says who has keys, and links to the document', async () => {
