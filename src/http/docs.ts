@@ -3,7 +3,7 @@ import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { routeNotFound } from '../domain/errors.ts'
-import { type ApiDocument, type DocumentFiles, jsonAt, yamlAt } from './document.ts'
+import { type DocumentFiles, jsonAt, yamlAt } from './document.ts'
 
 /** Swagger UI styles elements inline and draws its icons from data URLs; everything else comes from this server. */
 const CONTENT_SECURITY_POLICY = {
@@ -63,12 +63,17 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
   }
 
   const { info } = document.json
-  const description = forBrowsers(info.description, gettingStarted(basePath, demoKeyFile))
-  const shown = { ...document.json, info: { ...info, description } }
+  const [model, guides] = await Promise.all([readAsset('model.svg'), readAsset('guides.md')])
+  const description = forBrowsers(info.description, model, guides, gettingStarted(basePath, demoKeyFile))
+  const project = demoKeyFile ? 'demo' : 'your-project'
+  const shownAt = (url: string) => ({
+    ...jsonAt(document.json, url),
+    info: { ...info, description: description.replaceAll('{address}', () => url).replaceAll('{project}', project) },
+  })
   const [css, favicon] = await Promise.all([readAsset('page.css'), readAsset('favicon.svg')])
   const js = await Promise.all(SCRIPTS.map(async (filename) => ({ filename, content: await readAsset(filename) })))
   await app.register(async (scope) => {
-    await scope.register(swagger, { mode: 'static', specification: { document: shown as never } })
+    await scope.register(swagger, { mode: 'static', specification: { document: document.json as never } })
     scope.addHook('onSend', async (_, reply, payload) => {
       const isPage = typeof payload === 'string' && String(reply.getHeader('content-type')).startsWith('text/html')
       return isPage ? payload.replace('<head>', `<head>${VIEWPORT}`) : payload
@@ -76,8 +81,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
     await scope.register(swaggerUi, {
       routePrefix: `${basePath}/docs`,
       staticCSP: CONTENT_SECURITY_POLICY,
-      transformSpecification: (specification, request) =>
-        jsonAt(specification as unknown as ApiDocument, urlFor(request)) as never,
+      transformSpecification: (_, request) => shownAt(urlFor(request)) as never,
       transformSpecificationClone: false,
       theme: {
         title: 'Flowtrail API',
@@ -106,13 +110,17 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
 const readAsset = (file: string) => readFile(new URL(`docs/${file}`, import.meta.url), 'utf8')
 
 /**
- * The document's description for a first-time reader: what the service is and how to start. The chapters after that are
- * folded, so that the operations are on the first screen. Ids are for the table of contents.
+ * The document's description for a first-time reader: what the service is, what it is for and how to start. Guides and
+ * chapters are folded, so that the operations are on the first screen. Ids are for the table of contents.
  */
-function forBrowsers(description: string, start: string): string {
-  const [summary, ...chapters] = description.split(/^(?=## )/m)
-  return [summary, start, folds('Concepts', 'chapter', chapters)].join('\n\n')
+function forBrowsers(description: string, model: string, guides: string, start: string): string {
+  const [summary, ...chapters] = description.split(CHAPTER)
+  const [purpose, ...steps] = guides.split(CHAPTER)
+  const parts = [folds('Guides', 'guide', steps), folds('Concepts', 'chapter', chapters)]
+  return [`<figure>${model.trim()}</figure>`, summary, purpose, start, ...parts].join('\n\n')
 }
+
+const CHAPTER = /^(?=## )/m
 
 /** Chapters, each folded under its name. */
 function folds(title: string, kind: string, chapters: string[]): string {
@@ -139,7 +147,7 @@ function gettingStarted(basePath: string, demoKeyFile: string | undefined): stri
 
 1. ${key}
 2. Press **Authorize** and paste it.
-3. ${operation} The response comes with a \`curl\` command to copy.
+3. ${operation}
 
 The OpenAPI document for your tools: [openapi.yaml](${basePath}/openapi.yaml), [openapi.json](${basePath}/openapi.json).`
 }

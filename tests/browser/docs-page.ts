@@ -2,7 +2,7 @@ import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import { loadDemo } from '../../src/cli/demo.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { createTestApp, type TestApp, type TestAppOptions } from '../support/app.ts'
 
 /** The screens to test on, without animations, which would make the tests race. */
 export const SCREENS = {
@@ -24,8 +24,12 @@ export interface Docs {
   close: () => Promise<void>
 }
 
-export async function startDocs(): Promise<Docs> {
-  const api = await createTestApp({ fill: (url) => loadDemo(url, { entries: 20 }), demoKeyFile: '/data/demo-key' })
+export async function startDocs(options: TestAppOptions = {}): Promise<Docs> {
+  const api = await createTestApp({
+    ...options,
+    fill: (url) => loadDemo(url, { entries: 20 }),
+    demoKeyFile: '/data/demo-key',
+  })
   const address = await api.listen()
   const browser = await chromium
     .launch({

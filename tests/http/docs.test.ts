@@ -102,7 +102,7 @@ describe('the description', () => {
 
   test('begins with what the service is, and folds the chapters', async () => {
     const description = await descriptionOf()
-    expect(description).toMatch(/^Flowtrail lets you read the \*\*modules\*\*/)
+    expect(description).toMatch(/^<figure><svg .*<\/figure>\n\nFlowtrail lets you read the \*\*modules\*\*/s)
     const chapters = (await get('/openapi.json')).json().info.description.split(/^## /m).slice(1)
     expect(chapters.length).toBeGreaterThan(4)
     for (const chapter of chapters) {
@@ -112,6 +112,14 @@ describe('the description', () => {
         `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text.join('\n')}\n\n</details>`,
       )
     }
+  })
+
+  test('has guides that call the address that the reader has used', async () => {
+    const { body } = await api.call({ path: '/docs/json', key: null, headers: { host: 'flows.example:8080' } })
+    const { description } = JSON.parse(body).info
+    expect(description).toContain('<details id="guide-first-call">')
+    expect(description).toContain('FLOWTRAIL_URL=http://flows.example:8080 ')
+    expect(description).not.toContain('{address}')
   })
 
   test('says who has keys, and links to the document', async () => {
