@@ -21,8 +21,9 @@ const CONTENT_SECURITY_POLICY = {
 const VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 /** The scripts of the page, each of which defines a Swagger UI plugin in the browser. */
-const SCRIPTS = ['contents.js', 'responses.js', 'page.js']
+const SCRIPTS = ['contents.js', 'samples.js', 'responses.js', 'page.js']
 declare const contentsPlugin: (system: unknown) => object
+declare const samplesPlugin: (system: unknown) => object
 declare const responsesPlugin: (system: unknown) => object
 declare const accessibilityPlugin: (system: unknown) => object
 
@@ -99,6 +100,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
         // Sent to the browser as source text.
         plugins: [
           (system) => contentsPlugin(system),
+          (system) => samplesPlugin(system),
           (system) => responsesPlugin(system),
           (system) => accessibilityPlugin(system),
         ],

@@ -140,6 +140,15 @@ describe.each(Object.values(operations))('$operationId', ({ operationId, respons
   })
 })
 
+test('editing a field after Execute does not scroll', async () => {
+  const block = await expand(page, 'getEntry')
+  await execute(block)
+  await block.locator('[data-param-name="entryId"] input').fill('another')
+  await block.locator('.samples pre', { hasText: '/entries/another' }).waitFor()
+  expect((await block.locator('[data-param-name="entryId"] input').boundingBox())?.y).toBeGreaterThan(0)
+  await block.locator('.opblock-summary-control').click()
+})
+
 test('an operation has a URL', async () => {
   const page = await docs.open()
   await expand(page, 'getEntry')

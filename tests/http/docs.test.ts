@@ -32,7 +32,7 @@ test('the page has a title, an icon and the width of the device', async () => {
   expect(body).toContain('<link rel="icon" type="image/svg+xml" href="./static/theme/favicon.svg" sizes="any" />')
 })
 
-test.each(['page.css', 'page.js', 'contents.js', 'responses.js', 'favicon.svg'])(
+test.each(['page.css', 'page.js', 'contents.js', 'samples.js', 'responses.js', 'favicon.svg'])(
   'the page has its own %s',
   async (file) => {
     const { body } = await get(`/docs/static/theme/${file}`)
@@ -46,7 +46,7 @@ test('Swagger UI is configured', async () => {
     'const config = {"persistAuthorization":true,"tryItOutEnabled":true,"deepLinking":true,' +
       '"displayRequestDuration":true,"docExpansion":"list","defaultModelsExpandDepth":0,"plugins":[(system) => ',
   )
-  for (const plugin of ['contentsPlugin', 'responsesPlugin', 'accessibilityPlugin'])
+  for (const plugin of ['contentsPlugin', 'samplesPlugin', 'responsesPlugin', 'accessibilityPlugin'])
     expect(body).toContain(`${plugin}(system)`)
 })
 

@@ -29,16 +29,18 @@ function responsesPlugin({ React }) {
   }
 
   /** Not to jump to a response again when its operation is closed and opened. */
-  const shown = new WeakSet()
+  const shown = new Set()
 
   const scrolledIntoView = (LiveResponse) => (props) => {
     const { response } = props
     const place = useRef()
+    // By value: Swagger UI makes a new object of the same response whenever a field is edited.
+    const id = response.hashCode()
     useEffect(() => {
-      if (shown.has(response)) return
-      shown.add(response)
+      if (shown.has(id)) return
+      shown.add(id)
       place.current.scrollIntoView({ block: 'nearest' })
-    }, [response])
+    }, [id])
     return createElement('div', { className: 'live-response', ref: place }, createElement(LiveResponse, props))
   }
 
