@@ -69,6 +69,8 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
   const project = demoKeyFile ? 'demo' : 'your-project'
   const shownAt = (url: string) => ({
     ...jsonAt(document.json, url),
+    // It is this page.
+    externalDocs: undefined,
     info: { ...info, description: description.replaceAll('{address}', () => url).replaceAll('{project}', project) },
   })
   const [css, favicon] = await Promise.all([readAsset('page.css'), readAsset('favicon.svg')])

@@ -55,7 +55,8 @@ describe('the server of the document', () => {
   const serverIn = async (app: TestApp, path: string, headers: Record<string, string> = {}) => {
     const { body } = await app.call({ path, key: null, headers })
     const { servers, externalDocs } = parse(body)
-    expect(externalDocs.url).toBe(`${servers[0].url}/docs`)
+    // The page does not point to itself.
+    expect(externalDocs?.url).toBe(path.endsWith('/docs/json') ? undefined : `${servers[0].url}/docs`)
     return servers
   }
 
