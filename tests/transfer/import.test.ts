@@ -3,6 +3,7 @@ import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
 import { type ImportError, type ImportProgress, importRecords } from '../../src/transfer/import.ts'
+import { holdLock } from '../support/waiting.ts'
 import {
   at,
   BASE,
@@ -224,6 +225,19 @@ describe('importing again', () => {
     const identifiers = Array.from({ length: 30 }, (_, i) => ({ key: 'phone', value: JSON.stringify(String(100 + i)) }))
     expect(await load(project(), contact('c1', identifiers))).toMatchObject({ identifiers_added: 30 })
     expect(await of('contact')).toMatchObject([{ identifiers }])
+  })
+
+  test('of a new project waits for another import of it, and sees what that has stored', async () => {
+    const { load } = inProject('new-twice')
+    // It stops the first one after it has inserted the project.
+    const obstacle = await holdLock(database.url, 'LOCK TABLE groups IN SHARE MODE')
+    const first = load(project(), group())
+    await obstacle.waiting(1)
+    const second = load(project(), group())
+    await obstacle.waiting(2)
+    await obstacle.release()
+    expect((await first).records).toMatchObject({ project: { added: 1 }, group: { added: 1 } })
+    expect((await second).records).toMatchObject({ project: { unchanged: 1 }, group: { unchanged: 1 } })
   })
 
   test('of one file twice at the same time loads it once', async () => {
