@@ -494,6 +494,14 @@ describe('a conflict', () => {
       missing('entry'),
     ],
     [
+      'event before its entry, and another after it',
+      BASE,
+      [view('v', 1, 1, { entry_id: 'e2' }), entry({ entry_id: 'e2' }), view('w', 2, 1, { entry_id: 'e2' })],
+      1,
+      '/entry_id',
+      missing('entry'),
+    ],
+    [
       'version that does not exist',
       BASE,
       [view('v', 1, 1, { module_version_number: 2 })],
