@@ -87,49 +87,51 @@ export class Merge {
     return { rows, count: Number(rowCount) }
   }
 
+  /** Creates a temporary table, with statistics for the planner. @returns how many rows it has */
+  async #createTable(table: string, query: string): Promise<number> {
+    const { count } = await this.#query(`CREATE TEMPORARY TABLE ${table} ON COMMIT DROP AS ${query}`)
+    await this.#query(`ANALYZE ${table}`)
+    return count
+  }
+
   async #deduplicate(kind: StagedKind): Promise<void> {
     const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
     const order = kind === 'identifier' ? 'line, ordinal' : 'line'
     const given = (column: string, sort: string) =>
       `(array_agg(${column} ORDER BY ${sort}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
-    const { count } = await this.#query(
-      `CREATE TEMPORARY TABLE ${mergedTable(kind)} ON COMMIT DROP AS
-       SELECT ${[
-         ...key,
-         'min(line) AS line',
-         ...[...immutable, ...firstWins].map((column) => given(column, order)),
-         ...lastWins.map((column) => given(column, 'line DESC')),
-       ]}
+    this.#counts[kind].records = await this.#createTable(
+      mergedTable(kind),
+      `SELECT ${[
+        ...key,
+        'min(line) AS line',
+        ...[...immutable, ...firstWins].map((column) => given(column, order)),
+        ...lastWins.map((column) => given(column, 'line DESC')),
+      ]}
        FROM ${stagedTable(kind)} GROUP BY ${key} ORDER BY ${key}`,
     )
-    this.#counts[kind].records = count
-    if (count > 0) await this.#query(`ANALYZE ${mergedTable(kind)}`)
   }
 
   /** Collects what events refer to, and which events are on several lines. */
   async #summarizeEvents(): Promise<void> {
-    await this.#query(
-      `CREATE TEMPORARY TABLE ${REFERENCED_ENTRIES} ON COMMIT DROP AS
-       SELECT project_id, entry_id, module_version_number, min(line) AS line, bool_or(NOT (${IS_COMPLETE})) AS incomplete
+    await this.#createTable(
+      REFERENCED_ENTRIES,
+      `SELECT project_id, entry_id, module_version_number, min(line) AS line, bool_or(NOT (${IS_COMPLETE})) AS incomplete
        FROM ${stagedTable('event')} GROUP BY project_id, entry_id, module_version_number`,
     )
-    await this.#query(`ANALYZE ${REFERENCED_ENTRIES}`)
-    await this.#query(
-      `CREATE TEMPORARY TABLE ${DUPLICATE_EVENTS} ON COMMIT DROP AS
-       SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
+    await this.#createTable(
+      DUPLICATE_EVENTS,
+      `SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
        GROUP BY project_id, event_id HAVING count(*) > 1`,
     )
-    await this.#query(`ANALYZE ${DUPLICATE_EVENTS}`)
     const { rows } = await this.#query<{ duplicate_lines: number }>(
       `SELECT COALESCE(sum(lines - 1), 0)::bigint AS duplicate_lines FROM ${DUPLICATE_EVENTS}`,
     )
-    this.#counts.event.records = this.#rows.event - (rows[0]?.duplicate_lines ?? 0)
+    this.#counts.event.records = rows.reduce((count, row) => count - row.duplicate_lines, this.#rows.event)
   }
 
   async #collectProjects(): Promise<void> {
     const projects = STAGED_KINDS.map((kind) => `SELECT project_id FROM ${referencesTable(kind)}`)
-    await this.#query(`CREATE TEMPORARY TABLE ${AFFECTED_PROJECTS} ON COMMIT DROP AS ${projects.join(' UNION ')}`)
-    await this.#query(`ANALYZE ${AFFECTED_PROJECTS}`)
+    await this.#createTable(AFFECTED_PROJECTS, projects.join(' UNION '))
   }
 
   /**
