@@ -58,6 +58,10 @@ def before_load_schema(context, raw_schema):
     components['parameters']['ProjectId']['schema'] = {'type': 'string', 'enum': [PROJECT]}
     components['schemas']['ContactIdentifier']['properties']['value']['format'] = 'identifier-value'
     components['schemas']['CustomEventInput']['properties']['custom_event_props']['format'] = 'event-props'
+    # The patterns leave out the control characters from U+0080 on, for engines that match bytes.
+    event = components['schemas']['CustomEventInput']['properties']
+    for schema in (components['schemas']['ResourceId'], event['custom_event_name']):
+        schema['pattern'] = schema['pattern'].replace(r'\x7F]', r'\x7F-\x9F]')
 
 
 def make_keys_unique(case):
