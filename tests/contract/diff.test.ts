@@ -104,7 +104,7 @@ const BREAKS: Break[] = [
   ['an operationId', `${entry}/operationId`, 'readEntry', /'getEntry' to 'readEntry'/],
   ['a tag', `${entry}/tags`, ['Runs'], /generated clients name their modules/],
   ['another scope', `${entry}/x-required-scope`, 'events:write', /a key that had access/],
-  ['another server', '#/servers/0/url', '/v2', /`{address}` became `\/v2`/],
+  ['another server', '#/servers/0/url', '/v2', /`http:\/\/127.0.0.1:3000` became `\/v2`/],
   ['another OpenAPI', '#/openapi', '3.0.4', /tools may not read it/],
   ['another title', '#/info/title', 'Flow API', /generated clients name their modules/],
 

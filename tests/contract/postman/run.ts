@@ -36,7 +36,7 @@ const service = await startDemoService()
 try {
   await run('cp', [path.join(ROOT, 'openapi/openapi.yaml'), folder])
   await run(tool('openapi2postmanv2'), await documentedArguments(), { cwd: folder })
-  const variables = { address: service.address, apiKey: demoEnvironment(service).FLOWTRAIL_KEY }
+  const variables = { baseUrl: service.address, apiKey: demoEnvironment(service).FLOWTRAIL_KEY }
   const settings = Object.entries(variables).flatMap(([name, value]) => ['--env-var', `${name}=${value}`])
   const reporter = ['--reporters', 'json', '--reporter-json-export', 'report.json']
   await run(tool('newman'), ['run', 'flowtrail.postman.json', ...settings, ...reporter], { cwd: folder })

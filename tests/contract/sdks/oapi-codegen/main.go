@@ -54,7 +54,7 @@ func main() {
 	})
 
 	step("get-version", func() {
-		answer := must(client.GetModuleVersionWithResponse(ctx, project, module, int(version.VersionNumber), nil))
+		answer := must(client.GetModuleVersionWithResponse(ctx, project, module, version.VersionNumber, nil))
 		got := body(answer, answer.JSON200)
 		expect(got.SavedAt.Equal(version.SavedAt), "saved at %s, listed with %s", got.SavedAt, version.SavedAt)
 		expect(json.Valid([]byte(got.JsonString)), "json_string is %q", got.JsonString)
