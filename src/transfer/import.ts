@@ -30,7 +30,7 @@ export interface ImportSizes {
   analyze_from_lines: number
 }
 
-const SIZES: ImportSizes = { batch_characters: 256 * 1024, chunk_pages: 1000, analyze_from_lines: 10_000 }
+const SIZES: ImportSizes = { batch_characters: 262_144, chunk_pages: 1000, analyze_from_lines: 10_000 }
 
 export interface ImportProgress {
   phase: 'reading' | 'merging'
@@ -114,8 +114,6 @@ async function importInto(
     onProgress({ phase: 'reading', bytes, lines: splitter.lines, merged_lines: 0 })
   }
 
-  // Planning the merge takes table sizes and rough selectivities, not PostgreSQL's default sample sizes.
-  await client.query(`SELECT set_config('default_statistics_target', '10', true)`)
   await stage.createTables()
   for await (const chunk of input) {
     const buffer = typeof chunk === 'string' ? Buffer.from(chunk) : chunk

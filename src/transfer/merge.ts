@@ -31,9 +31,8 @@ export class Merge {
   readonly #now: Date
   readonly #chunk_pages: number
   readonly #onStep: (step: string, mergedLines: number) => void
-  readonly #counts = Object.fromEntries(
-    STAGED_KINDS.map((kind) => [kind, { records: 0, added: 0, updated: 0 }]),
-  ) as Record<StagedKind, MergeCounts>
+  /** Until duplicates are found, every row counts as a record. */
+  readonly #counts: Record<StagedKind, MergeCounts>
   #mergedLines = 0
 
   /**
@@ -51,6 +50,9 @@ export class Merge {
     this.#client = client
     this.#rows = rows
     this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
+    this.#counts = Object.fromEntries(
+      STAGED_KINDS.map((kind) => [kind, { records: rows[kind], added: 0, updated: 0 }]),
+    ) as Record<StagedKind, MergeCounts>
     this.#now = now
     this.#chunk_pages = chunk_pages
     this.#onStep = onStep
@@ -126,7 +128,7 @@ export class Merge {
     const { rows } = await this.#query<{ duplicate_lines: number }>(
       `SELECT COALESCE(sum(lines - 1), 0)::bigint AS duplicate_lines FROM ${DUPLICATE_EVENTS}`,
     )
-    this.#counts.event.records = rows.reduce((count, row) => count - row.duplicate_lines, this.#rows.event)
+    for (const { duplicate_lines } of rows) this.#counts.event.records -= duplicate_lines
   }
 
   async #collectProjects(): Promise<void> {
@@ -183,7 +185,7 @@ export class Merge {
     const { rows } = await this.#query(
       `SELECT FROM ${AFFECTED_PROJECTS} p WHERE (
          SELECT t.project_id FROM ${TARGET_TABLES[kind]} t WHERE t.project_id = p.project_id
-         ORDER BY ${MERGE_RULES[kind].key.map((column) => `t.${column}`)} LIMIT 1
+         ORDER BY ${MERGE_RULES[kind].key} LIMIT 1
        ) IS NOT NULL LIMIT 1`,
     )
     return rows.length > 0

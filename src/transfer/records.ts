@@ -216,8 +216,8 @@ const identifiers: Reader<CanonicalIdentifier[]> = (value, pointer) => {
 
 function readIdentifier(item: unknown, pointer: string): CanonicalIdentifier {
   if (!isObject(item)) throw new InvalidField(pointer, 'must be an object with the fields key and value')
-  const { key, value, ...others } = item
-  rejectUnknown(Object.keys(others), ['key', 'value'], pointer)
+  rejectUnknown(item, ['key', 'value'], pointer)
+  const { key, value } = item
   if (typeof key !== 'string') throw new InvalidField(`${pointer}/key`, 'must be a string')
   if (typeof value !== 'string') throw new InvalidField(`${pointer}/value`, 'must be a string')
   const issue = identifierKeyIssue(key)
@@ -320,11 +320,18 @@ export const FIELDS = {
 
 export const RECORD_TYPES = Object.keys(FIELDS) as RecordType[]
 
-/** The fields of each type with their JSON pointers, as arrays because every line loops over them. */
-const FIELD_LISTS = new Map<string, { name: string; pointer: string; field: Field }[]>(
+/** What the records of a type may have, as arrays because every line loops over them. */
+interface RecordShape {
+  names: string[]
+  fields: { name: string; pointer: string; field: Field }[]
+}
+const SHAPES = new Map<string, RecordShape>(
   RECORD_TYPES.map((type) => [
     type,
-    Object.entries<Field>(FIELDS[type]).map(([name, field]) => ({ name, pointer: `/${name}`, field })),
+    {
+      names: ['type', ...Object.keys(FIELDS[type])],
+      fields: Object.entries<Field>(FIELDS[type]).map(([name, field]) => ({ name, pointer: `/${name}`, field })),
+    },
   ]),
 )
 
@@ -357,28 +364,18 @@ function readRecord(line: string, limits: Limits): ImportRecord {
     throw new InvalidField('', `must be one JSON object: ${printable(syntaxError)}`)
   }
   if (!isObject(object)) throw new InvalidField('', 'must be one JSON object')
-  const fields = typeof object.type === 'string' ? FIELD_LISTS.get(object.type) : undefined
-  if (!fields) throw new InvalidField('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
+  const shape = typeof object.type === 'string' ? SHAPES.get(object.type) : undefined
+  if (!shape) throw new InvalidField('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
 
-  let known = 1
-  for (const { name, pointer, field } of fields) {
+  for (const { name, pointer, field } of shape.fields) {
     const value = object[name]
     if (value === undefined) {
       if (field.presence === 'required') throw new InvalidField(pointer, 'is required')
       continue
     }
-    known += 1
     object[name] = field.read(value, pointer, limits)
   }
-  const given = Object.keys(object)
-  if (given.length > known) {
-    const names = ['type', ...fields.map(({ name }) => name)]
-    rejectUnknown(
-      given.filter((name) => !names.includes(name)),
-      names,
-      '',
-    )
-  }
+  rejectUnknown(object, shape.names, '')
   // Having passed the field readers, the object is of its declared type.
   const record = object as unknown as ImportRecord
   if (record.type === 'event') completeEvent(record)
@@ -420,8 +417,8 @@ function completeEvent(event: EventRecord): void {
 
 const presenceOf = (value: unknown) => (value === undefined ? 'absent' : value === null ? 'null' : 'given')
 
-function rejectUnknown(unknown: string[], known: string[], pointer: string): void {
-  const name = unknown[0]
+function rejectUnknown(object: object, known: string[], pointer: string): void {
+  const name = Object.keys(object).find((given) => !known.includes(given))
   if (name === undefined) return
   const escaped = printable(name).replaceAll('~', '~0').replaceAll('/', '~1')
   throw new InvalidField(`${pointer}/${escaped}`, `is not a known field; the fields are ${known.join(', ')}`)

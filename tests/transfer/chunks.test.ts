@@ -139,17 +139,22 @@ test('the chunks of merging are of the size that was asked for, and progress rea
 test('one statement is sent at a time, so that a failure is never overlooked', async () => {
   await using own = await openDatabase()
   const client = await own.pool.connect()
-  let [underWay, most] = [0, 0]
+  let [underWay, most, largest] = [0, 0, 0]
   const ended = () => {
     underWay -= 1
   }
-  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<unknown> | Writable
+  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult> | Writable
   const watch = vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
     underWay += 1
     most = Math.max(most, underWay)
     const result = query(...statement)
     const end = result instanceof Promise ? result : finished(result)
     end.then(ended, ended)
+    if (result instanceof Promise) {
+      result.then(({ command, rowCount }) => {
+        if (command === 'INSERT') largest = Math.max(largest, Number(rowCount))
+      })
+    }
     return result
   }) as never)
   // The pool gives it to the imports.
@@ -159,6 +164,8 @@ test('one statement is sent at a time, so that a failure is never overlooked', a
   }
   expect(watch.mock.calls.length).toBeGreaterThan(100)
   expect([most, underWay]).toEqual([1, 0])
+  // So few rows fit on a page.
+  expect(largest).toBeLessThan(COUNT)
 })
 
 test('lines end at LF only, wherever the input is cut: CR is white space within a record', async () => {

@@ -30,6 +30,7 @@ describe('a long transaction', () => {
       'idle_in_transaction_session_timeout',
       'jit',
       'work_mem',
+      'default_statistics_target',
     ]
     const { rows } = await client.query(`SELECT ${names.map((name) => `current_setting('${name}') AS ${name}`)}`)
     expect(rows).toEqual([
@@ -39,6 +40,7 @@ describe('a long transaction', () => {
         idle_in_transaction_session_timeout: '0',
         jit: 'off',
         work_mem: '64MB',
+        default_statistics_target: '10',
       },
     ])
     await client.query('ROLLBACK')
