@@ -1,8 +1,7 @@
 /** An import is read in chunks, sent in batches and merged in chunks of pages; no border of them may show. */
-import { Readable, type Writable } from 'node:stream'
-import { finished } from 'node:stream/promises'
+import { Readable } from 'node:stream'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
 import {
@@ -19,6 +18,7 @@ import {
   project,
   version,
   view,
+  watchQueries,
 } from './fixture.ts'
 
 let database: Awaited<ReturnType<typeof openDatabase>>
@@ -139,33 +139,18 @@ test('the chunks of merging are of the size that was asked for, and progress rea
 test('one statement is sent at a time, so that a failure is never overlooked', async () => {
   await using own = await openDatabase()
   const client = await own.pool.connect()
-  let [underWay, most, largest] = [0, 0, 0]
-  const ended = () => {
-    underWay -= 1
-  }
-  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult> | Writable
-  const watch = vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
-    underWay += 1
-    most = Math.max(most, underWay)
-    const result = query(...statement)
-    const end = result instanceof Promise ? result : finished(result)
-    end.then(ended, ended)
-    if (result instanceof Promise) {
-      result.then(({ command, rowCount }) => {
-        if (command === 'INSERT') largest = Math.max(largest, Number(rowCount))
-      })
-    }
-    return result
-  }) as never)
+  const watched = watchQueries(client)
   // The pool gives it to the imports.
   client.release()
   for (const mark of ['first', 'second']) {
     await load(own.pool, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1 } })
   }
-  expect(watch.mock.calls.length).toBeGreaterThan(100)
-  expect([most, underWay]).toEqual([1, 0])
+  expect(watched.results.length).toBeGreaterThan(100)
+  expect([watched.mostAtOnce, watched.underWay]).toEqual([1, 0])
+  const results = await Promise.all(watched.results.filter((result) => result instanceof Promise))
+  const inserted = results.filter(({ command }) => command === 'INSERT').map(({ rowCount }) => Number(rowCount))
   // So few rows fit on a page.
-  expect(largest).toBeLessThan(COUNT)
+  expect(Math.max(...inserted)).toBeLessThan(COUNT)
 })
 
 test('lines end at LF only, wherever the input is cut: CR is white space within a record', async () => {

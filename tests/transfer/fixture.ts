@@ -1,5 +1,7 @@
 import { Readable, Writable } from 'node:stream'
+import { finished } from 'node:stream/promises'
 import type pg from 'pg'
+import { vi } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { exportProject } from '../../src/transfer/export.ts'
 import { type ImportOptions, importRecords } from '../../src/transfer/import.ts'
@@ -50,6 +52,33 @@ export async function openDatabase(template?: string) {
       await database.drop()
     },
   }
+}
+
+/** What a connection has been asked for. */
+export interface WatchedQueries {
+  /** What `query` returned: a COPY is a stream. */
+  results: (Promise<pg.QueryResult> | Writable)[]
+  underWay: number
+  mostAtOnce: number
+}
+
+/** Watches what `query` of a connection is called with from now on, until `vi.restoreAllMocks()`. */
+export function watchQueries(client: pg.PoolClient): WatchedQueries {
+  const watched: WatchedQueries = { results: [], underWay: 0, mostAtOnce: 0 }
+  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult> | Writable
+  const ended = () => {
+    watched.underWay -= 1
+  }
+  vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
+    const result = query(...statement)
+    watched.results.push(result)
+    watched.underWay += 1
+    watched.mostAtOnce = Math.max(watched.mostAtOnce, watched.underWay)
+    const end = result instanceof Promise ? result : finished(result)
+    end.then(ended, ended)
+    return result
+  }) as never)
+  return watched
 }
 
 export const project = (more: object = {}) => ({ type: 'project', project_id: 'acme', ...more })

@@ -252,31 +252,19 @@ describe('importing again', () => {
   test('waits for a writer that holds the project, and sees what it wrote', async () => {
     const { load, fail } = inProject('locked')
     await load(...BASE)
-    const writer = await pool.connect()
+    const writer = await holdLock(database.url, "SELECT FROM projects WHERE project_id = 'locked' FOR NO KEY UPDATE")
     try {
-      await writer.query('BEGIN')
-      await writer.query("SELECT FROM projects WHERE project_id = 'locked' FOR NO KEY UPDATE")
       const failing = fail(contact('c2', [{ key: 'email', value: '"a"' }]))
-      await untilBlocked()
+      await writer.waiting(1)
       await writer.query(`INSERT INTO contact_identifiers
         VALUES ('locked', sha256(convert_to('email', 'UTF8') || '\\x00' || convert_to('sa', 'UTF8')), 'c1', 'email', '"a"')`)
       await writer.query('COMMIT')
       expect(await failing).toMatch(/^line 1: \/identifiers\/0: /)
     } finally {
-      writer.release()
+      await writer.release()
     }
   })
 })
-
-/** Resolves once a session of this database waits for a lock. */
-async function untilBlocked(): Promise<void> {
-  for (let blocked = false; !blocked; ) {
-    const { rowCount } = await pool.query(
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-    )
-    blocked = rowCount === 1
-  }
-}
 
 describe('an event', () => {
   const of = async (project_id: string) =>

@@ -1,11 +1,11 @@
+import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
-import type { CopyStreamQuery } from 'pg-copy-streams'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { beginLongTransaction } from '../../src/transfer/client.ts'
 import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
 import { Stage, stagedTable } from '../../src/transfer/stage.ts'
-import { openDatabase, project, version } from './fixture.ts'
+import { openDatabase, project, version, type WatchedQueries, watchQueries } from './fixture.ts'
 
 let database: Awaited<ReturnType<typeof openDatabase>>
 beforeAll(async () => {
@@ -59,35 +59,14 @@ describe('a stage', () => {
   const PROJECT_characters = '1\tacme\tAcme\n'.length
   const refused = record(version(2 ** 40))
 
-  /** The COPYs that have begun, and how many of them were under way at once. */
-  let copies: CopyStreamQuery[]
-  let mostAtOnce: number
-  let underWay: number
-  beforeEach(async () => {
-    await client.query('BEGIN')
-    copies = []
-    mostAtOnce = 0
-    underWay = 0
-    const query = client.query.bind(client) as (copy: CopyStreamQuery) => CopyStreamQuery
-    vi.spyOn(client, 'query').mockImplementation(((copy: CopyStreamQuery) => {
-      const result = query(copy)
-      if (typeof copy !== 'string') {
-        copies.push(copy)
-        underWay += 1
-        mostAtOnce = Math.max(mostAtOnce, underWay)
-        finished(copy).then(
-          () => (underWay -= 1),
-          () => (underWay -= 1),
-        )
-      }
-      return result
-    }) as never)
-  })
+  let watched: WatchedQueries
+  beforeEach(() => client.query('BEGIN'))
   afterEach(() => vi.restoreAllMocks())
 
   const open = async (batch_characters: number) => {
     const stage = new Stage(client, batch_characters)
     await stage.createTables()
+    watched = watchQueries(client)
     return stage
   }
   const stored = async (kind: 'project' | 'identifier' | 'contact') =>
@@ -96,12 +75,12 @@ describe('a stage', () => {
   test('sends a batch once it is full', async () => {
     const stage = await open(2 * PROJECT_characters)
     expect(stage.add(projectRow, 1)).toBeUndefined()
-    expect(copies).toHaveLength(0)
+    expect(watched.results).toHaveLength(0)
     await stage.add(projectRow, 2)
-    expect(copies).toHaveLength(1)
+    expect(watched.results).toHaveLength(1)
     expect(stage.add(projectRow, 3)).toBeUndefined()
     await stage.finish()
-    expect(copies).toHaveLength(2)
+    expect(watched.results).toHaveLength(2)
     expect(await stored('project')).toBe(3)
     expect(stage.rows.project).toBe(3)
   })
@@ -115,7 +94,7 @@ describe('a stage', () => {
       identifiers: [{ key: 'k'.repeat(128), value: '"a"', canonical: 'sa' }] satisfies ContactRecord['identifiers'],
     })
     await stage.add(contact, 1)
-    expect(copies).toHaveLength(1)
+    expect(watched.results).toHaveLength(1)
     await stage.finish()
     expect([await stored('identifier'), await stored('contact')]).toEqual([1, 1])
   })
@@ -123,9 +102,9 @@ describe('a stage', () => {
   test('runs one COPY at a time, and has finished when all rows are stored', async () => {
     const stage = await open(1)
     for (let line = 1; line <= 5; line += 1) await stage.add(projectRow, line)
-    expect(underWay).toBe(1)
+    expect(watched.underWay).toBe(1)
     await stage.finish()
-    expect([copies.length, mostAtOnce, underWay]).toEqual([5, 1, 0])
+    expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([5, 1, 0])
   })
 
   test('sends the kinds that remain one after another', async () => {
@@ -133,14 +112,14 @@ describe('a stage', () => {
     stage.add(projectRow, 1)
     stage.add(record(version(1)), 2)
     await stage.finish()
-    expect([copies.length, mostAtOnce, underWay]).toEqual([2, 1, 0])
+    expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([2, 1, 0])
   })
 
   test('fails with the next batch, or at the end, when PostgreSQL refuses a row', async () => {
     const stage = await open(1)
     await stage.add(refused, 1)
     // It fails while nobody waits for it.
-    await expect(finished(copies[0] as CopyStreamQuery)).rejects.toThrow('out of range')
+    await expect(finished(watched.results[0] as Writable)).rejects.toThrow('out of range')
     await new Promise(setImmediate)
     await expect(stage.add(projectRow, 2)).rejects.toThrow('out of range')
     await expect(stage.finish()).rejects.toThrow('out of range')

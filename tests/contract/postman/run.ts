@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { copyFile, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { demoEnvironment, startDemoService } from '../../support/demo-service.ts'
+import { startDemoService } from '../../support/demo-service.ts'
 import { operationIds } from '../../support/example-call.ts'
 
 /**
@@ -34,9 +34,9 @@ const tool = (name: string) => path.join(HERE, 'node_modules/.bin', name)
 const folder = await mkdtemp(path.join(tmpdir(), 'flowtrail-postman-'))
 const service = await startDemoService()
 try {
-  await run('cp', [path.join(ROOT, 'openapi/openapi.yaml'), folder])
+  await copyFile(path.join(ROOT, 'openapi/openapi.yaml'), path.join(folder, 'openapi.yaml'))
   await run(tool('openapi2postmanv2'), await documentedArguments(), { cwd: folder })
-  const variables = { baseUrl: service.address, apiKey: demoEnvironment(service).FLOWTRAIL_KEY }
+  const variables = { baseUrl: service.address, apiKey: service.key }
   const settings = Object.entries(variables).flatMap(([name, value]) => ['--env-var', `${name}=${value}`])
   const reporter = ['--reporters', 'json', '--reporter-json-export', 'report.json']
   await run(tool('newman'), ['run', 'flowtrail.postman.json', ...settings, ...reporter], { cwd: folder })
