@@ -106,7 +106,7 @@ test('when the connection breaks, all queries under way fail, and the next query
 })
 
 test('a statement that takes too long fails, and those behind it do not', async () => {
-  const db = open({ statementTimeout_ms: 100 })
+  const db = open({ statementTimeout_ms: 500 })
   const outcomes = await Promise.allSettled([
     sql`SELECT pg_sleep(10)`.execute(db),
     ...['a', 'b'].map((value) => echo(db, value)),
@@ -119,7 +119,7 @@ test('a statement that takes too long fails, and those behind it do not', async 
 })
 
 test('a query behind the one that failed to prepare it counts as an outage too, and the next succeeds', async () => {
-  const db = open({ statementTimeout_ms: 200 })
+  const db = open({ statementTimeout_ms: 500 })
   const list = prepare((db, id: Parameter<string>) =>
     db.selectFrom('projects').select('name').where('project_id', '=', id),
   )
@@ -134,16 +134,16 @@ test('a query behind the one that failed to prepare it counts as an outage too, 
 })
 
 test('the time that a query waits for those ahead of it does not count', async () => {
-  const db = open({ queryTimeout_ms: 900 })
+  const db = open({ queryTimeout_ms: 2_000 })
   await echo(db, 'warm')
-  const slow = Array.from({ length: 2 }, () => sql`SELECT pg_sleep(0.5)`.execute(db))
+  const slow = Array.from({ length: 2 }, () => sql`SELECT pg_sleep(1.1)`.execute(db))
   expect(await values(db, ['behind'])).toEqual(['behind'])
   await Promise.all(slow)
 })
 
 test('on a server that never replies a query fails in time, and the next has a new connection', async () => {
   const proxy = await createDatabaseProxy(inject('databaseServer'))
-  const db = open({ queryTimeout_ms: 200 }, proxy.reach(database.url))
+  const db = open({ queryTimeout_ms: 500 }, proxy.reach(database.url))
   await echo(db, 'before')
   proxy.freeze()
   const outcomes = await Promise.allSettled([echo(db, 'a'), echo(db, 'b')])
@@ -175,11 +175,11 @@ test('destroy waits for the queries under way', async () => {
 })
 
 test('an idle connection stays open, however long', async () => {
-  const db = open({ queryTimeout_ms: 50 })
+  const db = open({ queryTimeout_ms: 500 })
   const [first] = await Promise.all([backend(db), echo(db, 'at once')])
   const other = connect(database.url)
   opened.push(other)
-  await sql`SELECT pg_sleep(0.2)`.execute(other)
+  await sql`SELECT pg_sleep(0.7)`.execute(other)
   expect(await backend(db)).toEqual(first)
 })
 
