@@ -158,6 +158,11 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       },
     },
   )
+  const { PUBLIC_URL, BASE_PATH } = settings
+  // Links are paths, which a proxy does not change.
+  if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
+    throw new Error(`Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}`)
+  }
   return {
     databaseUrl: settings.DATABASE_URL,
     dataDir: path.resolve(settings.DATA_DIR),

@@ -60,6 +60,7 @@ test('serve prints the public URL, and the document names it', async () => {
   const settings = {
     DATA_DIR: directory.path,
     PORT: String(await freePort()),
+    BASE_PATH: '/v',
     PUBLIC_URL: 'https://flows.example.com/v',
     LOG_LEVEL: 'warn',
   }
@@ -69,7 +70,7 @@ test('serve prints the public URL, and the document names it', async () => {
     expect(welcome).toBe(
       'Flowtrail is listening at https://flows.example.com/v; docs at https://flows.example.com/v/docs\n',
     )
-    const response = await fetch(`http://127.0.0.1:${settings.PORT}/openapi.json`)
+    const response = await fetch(`http://127.0.0.1:${settings.PORT}/v/openapi.json`)
     expect(((await response.json()) as ApiDocument).servers).toEqual([
       { url: settings.PUBLIC_URL, description: 'This server' },
     ])

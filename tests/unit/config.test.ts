@@ -42,7 +42,7 @@ test.each<[string, string, string, unknown]>([
   ['BASE_PATH', '/', 'http.basePath', ''],
   ['BASE_PATH', '/flow/trail.v1', 'http.basePath', '/flow/trail.v1'],
   ['PUBLIC_URL', 'https://flows.example.com', 'http.publicUrl', 'https://flows.example.com'],
-  ['PUBLIC_URL', 'HTTP://Flows.example.com:8080/a//', 'http.publicUrl', 'http://flows.example.com:8080/a'],
+  ['PUBLIC_URL', 'HTTP://Flows.example.com:8080//', 'http.publicUrl', 'http://flows.example.com:8080'],
   ['CORS_ORIGINS', '*', 'http.corsOrigins', ['*']],
   [
     'CORS_ORIGINS',
@@ -129,4 +129,17 @@ test.each<[string, string[], string]>([
 test('a one-line message lists every invalid setting, without any password', () => {
   const read = () => readConfig({ PORT: 'x', LOG_LEVEL: 'y', DATABASE_URL: 'mysql://user:secret@db' })
   expect(read).toThrow(/^Invalid configuration: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
+})
+
+test('PUBLIC_URL has the path of BASE_PATH', () => {
+  const PUBLIC_URL = 'https://flows.example.com/a'
+  expect(readConfig({ PUBLIC_URL, BASE_PATH: '/a' }).http.publicUrl).toBe(PUBLIC_URL)
+  for (const [BASE_PATH, shown] of [
+    ['', 'not set'],
+    ['/b', '/b'],
+  ]) {
+    expect(() => readConfig({ PUBLIC_URL, BASE_PATH })).toThrow(
+      `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${shown}`,
+    )
+  }
 })
