@@ -128,6 +128,22 @@ export const planted: Wrong[] = [
   wrong('a month that does not exist', 'getEntry', 200, (body) => {
     body.created_at = '2026-13-01T09:30:00.000Z'
   }),
+  wrong('a day that does not exist', 'getEntry', 200, (body) => {
+    body.created_at = '2026-02-30T09:30:00.000Z'
+  }),
+  wrong('an id that is too long', 'getEntry', 200, (body) => {
+    body.contact_id = 'c'.repeat(129)
+  }),
+  wrong('an id with a line feed', 'getModule', 200, (body) => {
+    body.module_id = 'skin\nquiz'
+  }),
+  wrong('a name that is too long', 'recordCustomEvent', 200, (body) => {
+    body.custom_event_name = 'n'.repeat(201)
+  }),
+  wrong('more rows than a page may have', 'listModuleVersions', 200, (body) => Array(1001).fill(body[0])),
+  wrong('a pointer into nothing', 'getModule', 400, (body) => {
+    body.error.details = [{ pointer: 'query.sort', message: 'is not a known parameter' }]
+  }),
   wrong('an extra field', 'getEntry', 200, (body) => {
     body.email = 'amara.okafor@example.com'
   }),

@@ -3,7 +3,7 @@ import path from 'node:path'
 import { json } from 'node:stream/consumers'
 import type { OperationId } from '../../../src/http/operations.ts'
 import { startDemoService } from '../../support/demo-service.ts'
-import { exampleCall, operationIds } from '../../support/example-call.ts'
+import { exampleCall, operationIds, type Variation } from '../../support/example-call.ts'
 import { type Answer, examples, planted } from './planted.ts'
 
 /**
@@ -27,29 +27,45 @@ async function judge(validator: string, document: string, answers: Answer[]): Pr
   return (await json(child.stdout)) as string[]
 }
 
-/** Responses of a running service: each operation's example request, pages of many rows, and errors. */
+/** Responses of a running service: each operation's example request, pages of many rows, and errors of all kinds. */
 async function record(): Promise<Answer[]> {
   const service = await startDemoService()
-  const call = async (operationId: OperationId, key: string, query = ''): Promise<Answer> => {
-    const { method = 'GET', path: url, body } = exampleCall(operationId)
-    const response = await fetch(`${service.address}${url}${query && `${url.includes('?') ? '&' : '?'}${query}`}`, {
-      method,
-      headers: { 'x-api-key': key, ...(body !== undefined && { 'content-type': 'application/json' }) },
+  const call = async (operationId: OperationId, change: Variation = {}, address = service.address): Promise<Answer> => {
+    const { method, path: url, body, key = service.key, headers } = exampleCall(operationId, change)
+    const response = await fetch(address + url, {
+      method: method ?? 'GET',
+      headers: { 'x-api-key': String(key), 'content-type': 'application/json', ...headers },
       ...(body !== undefined && { body: JSON.stringify(body) }),
     })
     return { operationId, status: response.status, body: await response.json() }
   }
+  const event = exampleCall('recordCustomEvent').body as { identifiers: object[] }
+  const identified = (...keys: string[]) => ({
+    ...event,
+    identifiers: keys.map((key) => ({ key, value: `"of ${key}"` })),
+  })
   try {
     const answers: Answer[] = []
     for (const operationId of operationIds) {
       for (const key of [service.key, service.readKey, service.writeKey, service.otherKey]) {
-        answers.push(await call(operationId, key))
+        answers.push(await call(operationId, { key }))
       }
-      answers.push(await call(operationId, service.key, 'no=1'))
+      answers.push(await call(operationId, { query: { no: '1' } }))
+      answers.push(await call(operationId, { path: { moduleId: 'nothing', entryId: 'nothing' } }))
+      for (let i = 0; i < 2; i += 1) answers.push(await call(operationId, {}, service.limitedAddress))
     }
     for (const operationId of ['listModuleVersions', 'listEntryEvents', 'listEntryPageViews'] as const) {
-      answers.push(await call(operationId, service.key, 'limit=1000'))
+      answers.push(await call(operationId, { query: { limit: '1000' } }))
     }
+    answers.push(await call('getModuleVersion', { path: { versionNumber: '99' } }))
+    const bodies = [identified('a'), identified('b'), identified('a', 'b'), { ...event, padding: ' '.repeat(2 ** 18) }]
+    for (const body of bodies) answers.push(await call('recordCustomEvent', { body }))
+    for (const body of [identified('a'), identified('b')]) {
+      answers.push(await call('recordCustomEvent', { body, headers: { 'idempotency-key': 'once' } }))
+    }
+    answers.push(await call('recordCustomEvent', { headers: { 'content-type': 'text/plain' } }))
+    const undecodable = await fetch(`${service.address}/projects/demo/modules/%zz`)
+    answers.push({ operationId: 'getModule', status: undecodable.status, body: await undecodable.json() })
     return answers
   } finally {
     await service.stop()

@@ -20,7 +20,8 @@ def issue_of(operation_id: str, status: int, body: object) -> str:
         return f'{operation_id} has no status {status}'
     # With the components beside it, the references in the schema are found.
     schema = {**response['content']['application/json']['schema'], 'components': document['components']}
-    errors = Draft202012Validator(schema).iter_errors(body)
+    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    errors = validator.iter_errors(body)
     return '; '.join(f'{error.json_path} {error.message}' for error in errors)
 
 
