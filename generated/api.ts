@@ -180,7 +180,7 @@ export interface paths {
          *     of them. If the known ones belong to one contact, the event is that contact's and the new ones are added to it.
          *     If they belong to different contacts, nothing is written and the response is `409`. A contact is also known by
          *     the identifier `contact_id` with its own id as the value; as long as no contact has that id, it is an identifier
-         *     like any other. Keys and values are compared exactly and case-sensitively.
+         *     like any other. Keys are compared exactly and case-sensitively, values as JSON values.
          *
          *     **Entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`, else
          *     the oldest. If there is none, a new one is created.
@@ -470,7 +470,7 @@ export interface components {
             custom_event_props: string;
         };
         /**
-         * @description What went wrong. `projectId` is present whenever the path names a project; `moduleId`, `versionNumber` and
+         * @description What went wrong. `projectId` is present once the path is that of an operation; `moduleId`, `versionNumber` and
          *     `entryId` where the error is about one.
          */
         ErrorBody: {
@@ -749,8 +749,8 @@ export interface components {
             };
         };
         /**
-         * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. An
-         *     event may be stored in spite of this response; repeat the request with the same `Idempotency-Key` to be sure.
+         * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. After
+         *     this response to a `POST`, the event may be recorded; repeat the request with the same `Idempotency-Key`.
          */
         ServiceUnavailable: {
             headers: {
@@ -810,8 +810,8 @@ export interface components {
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-         *     event. With the same key and the same event, the first response is returned again; with another event, the
-         *     response is `422`.
+         *     event. Once an event is recorded, the same key with the same event returns the first response again, and with
+         *     another event a `422`. After an error the key is free.
          */
         IdempotencyKey: string;
     };
@@ -1259,8 +1259,8 @@ export interface operations {
             header?: {
                 /**
                  * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-                 *     event. With the same key and the same event, the first response is returned again; with another event, the
-                 *     response is `422`.
+                 *     event. Once an event is recorded, the same key with the same event returns the first response again, and with
+                 *     another event a `422`. After an error the key is free.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };

@@ -106,7 +106,10 @@ export const entryNotFound = (entryId: string) =>
   })
 
 export const routeNotFound = () =>
-  new ApiError('route_not_found', 'No such path. All paths are documented at /docs, and in /openapi.yaml.')
+  new ApiError(
+    'route_not_found',
+    'No such path. All paths are documented at /docs and in /openapi.yaml, below the URL of the API.',
+  )
 
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new ApiError('method_not_allowed', `Method not allowed; this path supports ${allowed.join(', ')}.`, {

@@ -33,9 +33,9 @@ export async function readDocument(): Promise<DocumentFiles> {
   return { json: JSON.parse(json), yaml, strict: JSON.parse(strict) }
 }
 
-/** What the document says of the server that serves it, where the file has a variable or an example. */
+/** What the document says of the server that serves it; the file names one on the reader's own machine. */
 const placeAt = (url: string) => ({
-  externalDocs: { url: `${url.replace(/\/$/, '')}/docs`, description: 'Guides, and all operations to try' },
+  externalDocs: { url: `${url.replace(/\/$/, '')}/docs`, description: 'Guides and an interactive reference' },
   servers: [{ url, description: 'This server' }],
 })
 

@@ -90,7 +90,7 @@ describe('the root', () => {
       expect(statusCode).toBe(404)
       expect(JSON.parse(body).error).toEqual({
         code: 'route_not_found',
-        message: 'No such path. All paths are documented at /docs, and in /openapi.yaml.',
+        message: 'No such path. All paths are documented at /docs and in /openapi.yaml, below the URL of the API.',
       })
     }
     if (app !== api) await app.close()

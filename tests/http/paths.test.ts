@@ -203,7 +203,7 @@ test.each([
     expect(response.json()).toEqual({
       error: {
         code: 'route_not_found',
-        message: 'No such path. All paths are documented at /docs, and in /openapi.yaml.',
+        message: 'No such path. All paths are documented at /docs and in /openapi.yaml, below the URL of the API.',
       },
     })
     expect(response.statusCode).toBe(404)
