@@ -25,6 +25,7 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   ],
   'oapi-codegen': [{ file: 'go.mod', pin: /oapi-codegen\/v2 v(\S+)/ }],
   progenitor: [{ file: 'Cargo.toml', pin: /^progenitor = "=(.+)"/m }],
+  'openapi-generator-ruby': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
 }
 
 /** The folders' names. */
