@@ -26,6 +26,7 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   'oapi-codegen': [{ file: 'go.mod', pin: /oapi-codegen\/v2 v(\S+)/ }],
   progenitor: [{ file: 'Cargo.toml', pin: /^progenitor = "=(.+)"/m }],
   'openapi-generator-ruby': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
+  'openapi-generator-php': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
 }
 
 /** The folders' names. */
