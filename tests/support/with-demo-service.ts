@@ -8,8 +8,9 @@ import { demoEnvironment, startDemoService } from './demo-service.ts'
  * project `demo` in `FLOWTRAIL_KEY`, `FLOWTRAIL_READ_KEY` and `FLOWTRAIL_WRITE_KEY`, one of project `other` in
  * `FLOWTRAIL_OTHER_KEY`, and in `FLOWTRAIL_LIMITED_URL` the same service with a rate limit of one request per minute and key.
  */
-const [command, ...args] = process.argv.slice(process.argv.indexOf('--') + 1)
-if (command === undefined) throw new Error('usage: with-demo-service.ts -- command [argument…]')
+const separator = process.argv.indexOf('--')
+const [command, ...args] = process.argv.slice(separator + 1)
+if (separator === -1 || command === undefined) throw new Error('usage: with-demo-service.ts -- command [argument…]')
 
 const service = await startDemoService()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => {}) // ends the command, and then this process
