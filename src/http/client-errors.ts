@@ -38,5 +38,5 @@ export function clientErrorHandler(error: Error & { code?: string }, socket: Soc
 export const requireHost: onRequestHookHandler = ({ raw, headers }, _reply, done) => {
   const isRepeated = (raw.headersDistinct?.host?.length ?? 0) > 1
   const isMissing = headers.host === undefined && raw.httpVersion === '1.1'
-  done(isRepeated || isMissing ? invalidHttp() : undefined)
+  done(isRepeated || isMissing ? malformedRequest('Send exactly one Host header.') : undefined)
 }

@@ -27,7 +27,8 @@ export function toApiError(error: unknown): ApiError {
   const { code = '', statusCode = 500, message = '' } = (error ?? {}) as Partial<FastifyError>
   const known = CLIENT_ERRORS[code]
   if (known) return known()
-  if (statusCode === 404) return routeNotFound()
+  // 403 is for files of the docs page that are outside of its folder.
+  if (statusCode === 404 || statusCode === 403) return routeNotFound()
   // Of the framework and its plugins, such as a range of a file of the docs page.
   return statusCode >= 400 && statusCode < 500 ? malformedRequest(`${message}.`, statusCode) : internalError()
 }
