@@ -63,14 +63,22 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
     })
   }
 
-  const { info } = document.json
+  const { info, components } = document.json
   const [model, guides] = await Promise.all([readAsset('model.svg'), readAsset('guides.md')])
   const description = forBrowsers(info.description, model, guides, gettingStarted(basePath, demoKeyFile))
+  // Swagger UI would send the examples of optional parameters, too.
+  const parameters = Object.fromEntries(
+    Object.entries(components.parameters).map(([name, { example, ...parameter }]) => [
+      name,
+      parameter.required ? { ...parameter, example } : parameter,
+    ]),
+  )
   const project = demoKeyFile ? 'demo' : 'your-project'
   const shownAt = (url: string) => ({
     ...jsonAt(document.json, url),
     // It is this page.
     externalDocs: undefined,
+    components: { ...components, parameters },
     info: { ...info, description: description.replaceAll('{address}', () => url).replaceAll('{project}', project) },
   })
   const [css, favicon] = await Promise.all([readAsset('page.css'), readAsset('favicon.svg')])
@@ -83,7 +91,10 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
     })
     await scope.register(swaggerUi, {
       routePrefix: `${basePath}/docs`,
-      staticCSP: CONTENT_SECURITY_POLICY,
+      staticCSP: {
+        ...CONTENT_SECURITY_POLICY,
+        'connect-src': ["'self'", ...(publicUrl ? [new URL(publicUrl).origin] : [])],
+      },
       transformSpecification: (_, request) => shownAt(urlFor(request)) as never,
       transformSpecificationClone: false,
       theme: {
@@ -153,5 +164,6 @@ function gettingStarted(basePath: string, demoKeyFile: string | undefined): stri
 2. Press **Authorize** and paste it.
 3. ${operation}
 
-The OpenAPI document for your tools: [openapi.yaml](${basePath}/openapi.yaml), [openapi.json](${basePath}/openapi.json).`
+The OpenAPI document for your tools: [openapi.yaml](${basePath}/openapi.yaml), [openapi.json](${basePath}/openapi.json), and
+for validators of responses [openapi.strict.json](${basePath}/openapi.strict.json).`
 }

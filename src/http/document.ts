@@ -7,6 +7,7 @@ export interface ApiDocument {
   externalDocs?: { url: string; description?: string }
   servers: { url: string; description?: string }[]
   paths: Record<string, Record<string, Operation>>
+  components: { parameters: Record<string, { required?: boolean; example?: unknown }> }
 }
 
 export interface Operation {

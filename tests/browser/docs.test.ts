@@ -64,9 +64,10 @@ describe('the first screen', () => {
     await chapter.locator('summary').click()
   })
 
-  test('links to the document as YAML and as JSON', async () => {
+  test('links to the document as YAML and as JSON, and to the strict one', async () => {
     const links = await page.locator('.info .description a').all()
-    expect(await Promise.all(links.map((link) => link.innerText()))).toEqual(['openapi.yaml', 'openapi.json'])
+    const names = await Promise.all(links.map((link) => link.innerText()))
+    expect(names).toEqual(['openapi.yaml', 'openapi.json', 'openapi.strict.json'])
     for (const link of links) {
       const response = await page.request.get(new URL((await link.getAttribute('href')) ?? '', docs.address).href)
       expect(await response.text()).toContain('Flowtrail API')

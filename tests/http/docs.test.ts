@@ -50,6 +50,13 @@ test('Swagger UI is configured', async () => {
     expect(body).toContain(`${plugin}(system)`)
 })
 
+test('the page fills in no optional parameter, which would be sent', async () => {
+  const { parameters } = (await get('/docs/json')).json().components
+  const filledIn = (all: { name: string; example?: unknown }[]) =>
+    all.filter(({ example }) => example !== undefined).map(({ name }) => name)
+  expect(filledIn(Object.values(parameters))).toEqual(['projectId', 'moduleId', 'versionNumber', 'entryId'])
+})
+
 describe('the server of the document', () => {
   const DOCUMENTS = ['/openapi.yaml', '/openapi.json', '/openapi.strict.json', '/docs/json']
   const serverIn = async (app: TestApp, path: string, headers: Record<string, string> = {}) => {

@@ -8,8 +8,13 @@
 function contentsPlugin({ React }) {
   const { createElement, Fragment, useEffect, useState } = React
   const MAX_FRAMES = 120
+  const SETTLED_FRAMES = 20
   const READING_LINE_PX = 120
   const wide = matchMedia('(width >= 1100px)')
+
+  /** Counts what the reader wants to see: of several targets, or the target and a place scrolled to, only the last counts. */
+  let wish = 0
+  for (const event of ['wheel', 'touchmove', 'keydown']) addEventListener(event, () => wish++, { passive: true })
 
   /** Opens what is folded around the target of a link, also after Back and in a shared URL. */
   function reveal({ layoutActions }) {
@@ -19,15 +24,22 @@ function contentsPlugin({ React }) {
       layoutActions.show(['operations-tag', id], true)
       layoutActions.show(['operations', id, operationId], true)
     }
-    const show = (framesLeft) => {
+    wish++
+    const show = (framesLeft, settledFrames, own) => {
+      if (own !== wish) return
       const target = document.getElementById(operationId ? `operations-${id}-${operationId}` : id)
       const isDrawn = target && (!operationId || target.querySelector('.responses-wrapper'))
-      // An operation is drawn after its references are resolved; until then, the page may be too short to scroll to it.
-      if (!isDrawn && framesLeft > 0) return requestAnimationFrame(() => show(framesLeft - 1))
       target?.closest('details')?.setAttribute('open', '')
+      const before = target?.getBoundingClientRect().top
       target?.scrollIntoView()
+      // An operation is drawn after its references are resolved, and the browser may scroll to where it was before.
+      const isSettled = isDrawn && target.getBoundingClientRect().top === before
+      const settled = isSettled ? settledFrames + 1 : 0
+      // Contents follow what is scrolled, and what has unfolded without.
+      if (framesLeft === 0 || settled === SETTLED_FRAMES) dispatchEvent(new Event('scroll'))
+      else requestAnimationFrame(() => show(framesLeft - 1, settled, own))
     }
-    show(MAX_FRAMES)
+    show(MAX_FRAMES, 0, wish)
   }
 
   /** The group of links to parts of the description whose ids begin with a prefix. */
