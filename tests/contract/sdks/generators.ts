@@ -24,7 +24,9 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
     { file: 'pom.xml', pin: /<artifactId>openapi-generator-maven-plugin<.*\s+<version>(.+)</ },
   ],
   'oapi-codegen': [{ file: 'go.mod', pin: /oapi-codegen\/v2 v(\S+)/ }],
+  'openapi-generator-go': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   progenitor: [{ file: 'Cargo.toml', pin: /^progenitor = "=(.+)"/m }],
+  'openapi-generator-rust': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-generator-ruby': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-generator-php': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
 }

@@ -20,6 +20,8 @@ import (
 const (
 	project = "demo"
 	module  = "skin-quiz"
+	// text has letters of several scripts, an emoji and quotes: what a client may garble.
+	text = `Ärger, "À la carte", 日本 🎉`
 )
 
 var ctx = context.Background()
@@ -110,7 +112,7 @@ func main() {
 	})
 
 	key := flowtrail.RecordCustomEventParams{IdempotencyKey: ptr(rand.Text())}
-	event := eventOf(rand.Text())
+	event := eventOf(identifier("email"), identifier(text))
 	var recorded flowtrail.CustomEventResult
 	step("record", func() {
 		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, event))
@@ -118,8 +120,14 @@ func main() {
 		expect(recorded.ContactId != "" && recorded.EntryId != "", "the result is %+v", recorded)
 		expect(answer.Headers200.IdempotentReplayed == nil, "replayed at the first time")
 		events := eventsOf(client, recorded.EntryId)
-		expect(len(events) == 1 && *events[0].CustomEventName == event.CustomEventName, "the events are %+v", events)
+		expect(len(events) == 1, "%d events", len(events))
+		expect(*events[0].CustomEventName == text, "the name is %s", *events[0].CustomEventName)
+		expect(*events[0].CustomEventProps == *event.CustomEventProps, "the props are %s", *events[0].CustomEventProps)
 		expect(events[0].Timestamp.Equal(event.Timestamp), "at %s, sent %s", events[0].Timestamp, event.Timestamp)
+
+		answer = must(client.RecordCustomEventWithResponse(ctx, project, nil, eventOf(event.Identifiers[1])))
+		again := body(answer, answer.JSON200)
+		expect(again.ContactId == recorded.ContactId, "another contact with %s", event.Identifiers[1].Value)
 	})
 
 	step("replay", func() {
@@ -174,14 +182,12 @@ func main() {
 	})
 
 	step("error-409", func() {
-		one, other := eventOf(rand.Text()), eventOf(rand.Text())
-		other.Identifiers[0].Key = "other_id"
-		for _, event := range []flowtrail.CustomEventInput{one, other} {
-			answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, event))
+		mine, yours := identifier("crm_id"), identifier("phone")
+		for _, identifier := range []flowtrail.ContactIdentifier{mine, yours} {
+			answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, eventOf(identifier)))
 			body(answer, answer.JSON200)
 		}
-		other.Identifiers = append(other.Identifiers, one.Identifiers...)
-		answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, other))
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, nil, eventOf(mine, yours)))
 		fault(answer, answer.JSON409, "identifier_conflict")
 	})
 
@@ -193,7 +199,7 @@ func main() {
 	})
 
 	step("error-422", func() {
-		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, eventOf(rand.Text())))
+		answer := must(client.RecordCustomEventWithResponse(ctx, project, &key, eventOf(identifier("email"))))
 		fault(answer, answer.JSON422, "idempotency_key_reused")
 	})
 
@@ -250,15 +256,23 @@ func eventsOf(client *flowtrail.ClientWithResponses, entryID string) (events []f
 	return events
 }
 
-// eventOf is a current custom event of the contact with this identifier.
-func eventOf(identifier string) flowtrail.CustomEventInput {
+// identifier returns an identifier that no other contact has.
+func identifier(key string) flowtrail.ContactIdentifier {
+	return flowtrail.ContactIdentifier{Key: key, Value: jsonOf(text + rand.Text())}
+}
+
+// eventOf is a current custom event of the contact with these identifiers.
+func eventOf(identifiers ...flowtrail.ContactIdentifier) flowtrail.CustomEventInput {
 	return flowtrail.CustomEventInput{
-		ModuleId:        module,
-		Timestamp:       time.Now().Truncate(time.Millisecond),
-		CustomEventName: "sdk_journey",
-		Identifiers:     []flowtrail.ContactIdentifier{{Key: "journey_id", Value: `"` + identifier + `"`}},
+		ModuleId:         module,
+		Timestamp:        time.Now().Truncate(time.Millisecond),
+		CustomEventName:  text,
+		CustomEventProps: ptr(jsonOf(map[string]string{"said": text})),
+		Identifiers:      identifiers,
 	}
 }
+
+func jsonOf(value any) string { return string(must(json.Marshal(value))) }
 
 // An answer is the response to any call of the generated client.
 type answer interface {

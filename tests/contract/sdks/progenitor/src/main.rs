@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, env, fmt::Debug};
 use chrono::{DateTime, SubsecRound, Utc};
 use flowtrail::{Client, Error, ResponseValue, types};
 use reqwest::header::{ETAG, HeaderMap, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
-use serde_json::{Value, from_str};
+use serde_json::{Value, from_str, json};
 use uuid::Uuid;
 
 mod flowtrail {
@@ -21,6 +21,8 @@ mod flowtrail {
 
 const PROJECT: &str = "demo";
 const MODULE: &str = "skin-quiz";
+/// Letters of several scripts, an emoji and quotes: what a client may garble.
+const TEXT: &str = "Ärger, \"À la carte\", 日本 🎉";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -84,15 +86,18 @@ async fn main() {
     ok("list-events");
 
     let idempotency_key = Uuid::new_v4().to_string();
-    let event = event_of(vec![identifier("journey_id")]);
+    let event = event_of(vec![identifier("email"), identifier(TEXT)]);
     let record = |event: &types::CustomEventInput| client.record_custom_event().project_id(PROJECT).body(event.clone());
     let record_once = |event| record(event).idempotency_key(idempotency_key.as_str());
     let recorded = record_once(&event).send().await.unwrap();
     assert!(!recorded.contact_id.is_empty() && !recorded.entry_id.is_empty());
     assert_eq!(header(recorded.headers(), "Idempotent-Replayed"), None);
     let [found] = &events_of(&client, &recorded.entry_id).await[..] else { panic!("not one event") };
-    assert_eq!(found.custom_event_name.as_deref(), Some(event.custom_event_name.as_str()));
+    assert_eq!(found.custom_event_name.as_deref(), Some(TEXT));
+    assert_eq!(found.custom_event_props.as_deref(), Some(event.custom_event_props.as_str()));
     assert_eq!(found.timestamp, event.timestamp);
+    let again = record(&event_of(vec![event.identifiers[1].clone()])).send().await.unwrap();
+    assert_eq!(again.contact_id, recorded.contact_id);
     ok("record");
 
     let replayed = record_once(&event).send().await.unwrap();
@@ -138,19 +143,19 @@ async fn main() {
     assert_eq!(missing.entry_id.as_deref(), Some("nobody"));
     ok("error-404-entry");
 
-    let (one, other) = (identifier("journey_id"), identifier("other_id"));
-    for identifier in [&one, &other] {
+    let (mine, yours) = (identifier("crm_id"), identifier("phone"));
+    for identifier in [&mine, &yours] {
         record(&event_of(vec![identifier.clone()])).send().await.unwrap();
     }
-    fault(record(&event_of(vec![one, other])).send().await, 409, "identifier_conflict");
+    fault(record(&event_of(vec![mine, yours])).send().await, 409, "identifier_conflict");
     ok("error-409");
 
     // The client rejects strings that are too long, but not lists.
-    let large = event_of(vec![identifier("journey_id"); 5000]);
+    let large = event_of(vec![identifier("email"); 5000]);
     fault(record(&large).send().await, 413, "payload_too_large");
     ok("error-413");
 
-    let other = event_of(vec![identifier("journey_id")]);
+    let other = event_of(vec![identifier("email")]);
     fault(record_once(&other).send().await, 422, "idempotency_key_reused");
     ok("error-422");
 
@@ -201,9 +206,9 @@ async fn events_of(client: &Client, entry_id: &str) -> Vec<types::EntryEvent> {
     events
 }
 
-/// A random identifier.
+/// An identifier that no other contact has.
 fn identifier(key: &str) -> types::ContactIdentifier {
-    let value = format!("\"{}\"", Uuid::new_v4());
+    let value = json!(format!("{TEXT} {}", Uuid::new_v4())).to_string();
     types::ContactIdentifier::builder().key(key).value(value).try_into().unwrap()
 }
 
@@ -212,7 +217,8 @@ fn event_of(identifiers: Vec<types::ContactIdentifier>) -> types::CustomEventInp
     types::CustomEventInput::builder()
         .module_id(MODULE)
         .timestamp(Utc::now().trunc_subsecs(3))
-        .custom_event_name("sdk_journey")
+        .custom_event_name(TEXT)
+        .custom_event_props(json!({ "said": TEXT }).to_string())
         .identifiers(identifiers)
         .try_into()
         .unwrap()
