@@ -20,7 +20,12 @@ const PINS: Record<string, { file: string; pin: RegExp }[]> = {
   'openapi-generator-typescript-axios': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-generator-python': [{ file: 'requirements.in', pin: /^openapi-generator-cli\S*==(\S+)/m }],
   'openapi-python-client': [{ file: 'requirements.in', pin: /^openapi-python-client==(\S+)/m }],
+  'datamodel-code-generator': [{ file: 'requirements.in', pin: /^datamodel-code-generator==(\S+)/m }],
   'openapi-generator-java': [
+    { file: 'pom.xml', pin: /<artifactId>openapi-generator-maven-plugin<.*\s+<version>(.+)</ },
+  ],
+  'swagger-codegen-java': [{ file: 'pom.xml', pin: /<artifactId>swagger-codegen-maven-plugin<.*\s+<version>(.+)</ }],
+  'openapi-generator-kotlin': [
     { file: 'pom.xml', pin: /<artifactId>openapi-generator-maven-plugin<.*\s+<version>(.+)</ },
   ],
   'oapi-codegen': [{ file: 'go.mod', pin: /oapi-codegen\/v2 v(\S+)/ }],

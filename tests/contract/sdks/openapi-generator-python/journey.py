@@ -27,6 +27,8 @@ from flowtrail import (
 
 PROJECT = "demo"
 MODULE = "skin-quiz"
+# Letters of several scripts, an emoji, and quotes: what a client may garble.
+TEXT = 'Ärger 日本 🎉 say "hi"'
 Answer = TypeVar("Answer")
 Row = TypeVar("Row")
 
@@ -149,25 +151,29 @@ ok("list-events")
 
 
 def unguessable(key: str) -> ContactIdentifier:
-    return ContactIdentifier(key=key, value=json.dumps(str(uuid4())))
+    return ContactIdentifier(key=key, value=json.dumps(f"{TEXT} {uuid4()}", ensure_ascii=False))
 
 
 def event_of(*identifiers: ContactIdentifier, props: str = "{}") -> CustomEventInput:
     return CustomEventInput(
         module_id=MODULE,
         timestamp=datetime.now(UTC),
-        custom_event_name="journey_taken",
+        custom_event_name=TEXT,
         custom_event_props=props,
         identifiers=list(identifiers),
     )
 
 
-taken = event_of(unguessable("journey_id"), props='{"by": "openapi-generator"}')
+known = unguessable(TEXT)
+taken = event_of(known, unguessable("email"), props=json.dumps({"said": TEXT}, ensure_ascii=False))
 idempotency_key = str(uuid4())
 recorded = events.record_custom_event(PROJECT, taken, idempotency_key=idempotency_key)
 assert recorded.contact_id
 (found,) = events_of(recorded.entry_id)
-assert (found.custom_event_props, found.timestamp) == (taken.custom_event_props, recorded.timestamp)
+assert (found.custom_event_name, found.custom_event_props) == (TEXT, taken.custom_event_props)
+assert found.timestamp == recorded.timestamp
+again = events.record_custom_event(PROJECT, event_of(known))
+assert again.contact_id == recorded.contact_id
 ok("record")
 
 replay = events.record_custom_event_with_http_info(PROJECT, taken, idempotency_key=idempotency_key)
