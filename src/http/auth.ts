@@ -21,7 +21,8 @@ export class Authenticator {
   /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
   #usedThisMinute = new Set<string>()
   #minute = 0
-  readonly #pendingWrites = new Set<Promise<void>>()
+  /** Settled when every key use recorded so far is written. */
+  #writes: Promise<void> = Promise.resolve()
 
   /** @param onError called when recording a key's use failed, which fails no request */
   constructor(db: Database, limiter: RateLimiter | undefined, onError: (error: unknown) => void) {
@@ -52,8 +53,8 @@ export class Authenticator {
   }
 
   /** Resolves when every key use recorded so far is written. */
-  async settle(): Promise<void> {
-    await Promise.all(this.#pendingWrites)
+  settle(): Promise<void> {
+    return this.#writes
   }
 
   #recordUse(projectId: string, keyId: string): void {
@@ -64,9 +65,9 @@ export class Authenticator {
     }
     if (this.#usedThisMinute.has(keyId)) return
     this.#usedThisMinute.add(keyId)
-    const write = updateKeyUsed(this.#db, projectId, keyId, toIsoTimestamp(new Date(minute * MINUTE_ms)))
+    const earlier = this.#writes
+    this.#writes = updateKeyUsed(this.#db, projectId, keyId, toIsoTimestamp(new Date(minute * MINUTE_ms)))
       .catch(this.#onError)
-      .finally(() => this.#pendingWrites.delete(write))
-    this.#pendingWrites.add(write)
+      .then(() => earlier)
   }
 }

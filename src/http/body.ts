@@ -18,7 +18,7 @@ export function acceptJsonOnly(app: FastifyInstance): void {
   app.addHook('preParsing', async (request, reply) => {
     if (request.method === 'GET' || request.method === 'HEAD') return
     const { 'content-type': type, 'content-encoding': encoding } = request.headers
-    const isRepeated = (request.raw.headersDistinct?.['content-type']?.length ?? 0) > 1
+    const isRepeated = Number(request.raw.headersDistinct?.['content-type']?.length) > 1
     if (encoding !== undefined || isRepeated || (type !== undefined && !JSON_UTF8.test(type))) {
       throw unsupportedMediaType()
     }

@@ -36,7 +36,7 @@ export function clientErrorHandler(error: Error & { code?: string }, socket: Soc
  * takes the first of several.
  */
 export const requireHost: onRequestHookHandler = ({ raw, headers }, _reply, done) => {
-  const isRepeated = (raw.headersDistinct?.host?.length ?? 0) > 1
+  const isRepeated = Number(raw.headersDistinct?.host?.length) > 1
   const isMissing = headers.host === undefined && raw.httpVersion === '1.1'
   done(isRepeated || isMissing ? malformedRequest('Send exactly one Host header.') : undefined)
 }

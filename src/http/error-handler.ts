@@ -11,12 +11,9 @@ import {
 } from '../domain/errors.ts'
 import { MAX_BODY_bytes } from './body.ts'
 
-/** The errors of Fastify and Node that a client causes, by their code. */
+/** Errors of Fastify that the document has a code for. */
 const CLIENT_ERRORS: Record<string, () => ApiError> = {
   FST_ERR_CTP_INVALID_MEDIA_TYPE: unsupportedMediaType,
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () => malformedRequest('The body length does not match Content-Length.'),
-  // Of the request's own connection. The database's is an outage, which `isUnavailable` recognises.
-  ECONNRESET: () => malformedRequest('The connection was closed before the end of the body.'),
   FST_ERR_CTP_BODY_TOO_LARGE: () => payloadTooLarge(MAX_BODY_bytes),
 }
 

@@ -49,13 +49,7 @@ const ajv = new Ajv({
 // Ajv's own `format` could only check: this one also puts the ISO timestamp in the place of each date-time, so that no
 // timestamp is parsed twice. Other formats need no check: the minimum and maximum of integers say more.
 ajv.removeKeyword('format')
-ajv.addKeyword({
-  keyword: 'format',
-  type: ['string', 'number'],
-  modifying: true,
-  errors: 'full',
-  validate: normalizeDateTime,
-})
+ajv.addKeyword({ keyword: 'format', validate: normalizeDateTime })
 
 const NOT_STORABLE = 'must not hold NUL or a lone surrogate'
 
