@@ -38,6 +38,13 @@ export function isUnavailable(error: unknown): boolean {
 /** Whether a lock was not available within the lock timeout. */
 export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'
 
+/**
+ * Whether a prepared statement was planned before the type of one of its columns changed. Prepared again, it succeeds.
+ * PostgreSQL uses the code for other unsupported features, too, and names the function that raised the error.
+ */
+export const isStalePlan = (error: unknown): boolean =>
+  isServerError(error) && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
+
 /** Whether the whole transaction may succeed if it is run again: a serialization failure or a deadlock. */
 export function isRetryable(error: unknown): boolean {
   return isServerError(error) && (error.code === '40001' || error.code === '40P01')

@@ -9,6 +9,7 @@ import {
   type QueryResult,
 } from 'kysely'
 import type pg from 'pg'
+import { isStalePlan } from './failures.ts'
 import { destroySocket } from './pool.ts'
 import type { NamedQuery } from './prepared.ts'
 
@@ -111,6 +112,8 @@ class SharedConnection {
   /** Runs while a result is awaited, and starts again with each one that comes. */
   #readTimeout: NodeJS.Timeout | undefined
   queriesUnderWay = 0
+  /** Part of the names of prepared statements, so that all of them can be prepared anew. */
+  #generation = 0
 
   constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
     this.#pool = pool
@@ -128,10 +131,26 @@ class SharedConnection {
     }
   }
 
+  /** Sends a query, and again under a new name if the columns that it was prepared for have changed. */
   async #send<R>(client: pg.PoolClient, query: CompiledQuery): Promise<QueryResult<R>> {
+    const generation = this.#generation
+    try {
+      return await this.#sendAs(generation, client, query)
+    } catch (error) {
+      if (!isStalePlan(error)) throw error
+      this.#generation = Math.max(this.#generation, generation + 1)
+      return this.#sendAs(this.#generation, client, query)
+    }
+  }
+
+  async #sendAs<R>(generation: number, client: pg.PoolClient, query: CompiledQuery): Promise<QueryResult<R>> {
     if (this.#readTimeout === undefined) this.#restartReadTimeout()
     const { name } = query as Partial<NamedQuery>
-    const { rows } = await client.query({ name, text: query.sql, values: query.parameters as unknown[] })
+    const { rows } = await client.query({
+      name: name && `${name}_${generation}`,
+      text: query.sql,
+      values: query.parameters as unknown[],
+    })
     return { rows }
   }
 

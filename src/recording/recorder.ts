@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
-import { isLockTimeout, isRetryable, isUnavailable } from '../database/failures.ts'
+import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
@@ -163,6 +163,8 @@ export class Recorder {
         return await this.#transaction(events, lockTimeout_ms)
       } catch (error) {
         if (isLockTimeout(error)) return events.map(() => LOCKED)
+        // Each time, a connection with plans from before the change is closed, so that this ends.
+        if (isStalePlan(error)) continue
         if (isRetryable(error) && attempt < MAX_ATTEMPTS) continue
         if (events.length > 1 && !isUnavailable(error)) return this.#recordOneByOne(events, lockTimeout_ms)
         return events.map(() => ({ status: 'failed', error }))
@@ -198,7 +200,7 @@ export class Recorder {
         () => true,
         () => false,
       )
-      connection.release(!isRolledBack)
+      connection.release(!isRolledBack || isStalePlan(error))
       throw isRolledBack ? error : new Error('Connection terminated within a transaction', { cause: error })
     }
   }

@@ -133,6 +133,19 @@ test('a query behind the one that failed to prepare it counts as an outage too, 
   expect(await list(db, 'a')).toEqual([])
 })
 
+test('queries are prepared anew once the type of a column has changed, again and again', async () => {
+  const db = open()
+  const titles = prepare((db, id: Parameter<string>) =>
+    db.selectFrom('modules').select('title').where('project_id', '=', id),
+  )
+  for (const type of ['varchar(300)', 'text', 'varchar(200)']) {
+    await titles(db, 'demo')
+    await onServer(database.url, `ALTER TABLE modules ALTER title TYPE ${type}`)
+    const readers = Array.from({ length: 5 }, () => titles(db, 'demo'))
+    expect(await Promise.all(readers)).toEqual(Array(5).fill([]))
+  }
+})
+
 test('the time that a query waits for those ahead of it does not count', async () => {
   const db = open({ queryTimeout_ms: 2_000 })
   await echo(db, 'warm')

@@ -321,6 +321,17 @@ describe('under load', () => {
     return obstacle
   }
 
+  test('a transaction whose statements were planned before a column changed is repeated', async () => {
+    const recorder = createRecorder({}, { max: 8 })
+    for (const type of ['varchar(128)', 'text']) {
+      const event = parsedEvent({ identifiers: named(IMPORTED_CONTACT) })
+      const record = () => recorder.record('demo', event)
+      await Promise.all(Array.from({ length: 8 }, record))
+      await sql.raw(`ALTER TABLE events ALTER page_key TYPE ${type}`).execute(api.db)
+      expect(await Promise.all(Array.from({ length: 8 }, record))).toHaveLength(8)
+    }
+  })
+
   test('a full queue refuses the next event at once, of any project', async () => {
     const recorder = createRecorder({ maxQueuedEvents: 4 })
     const obstacles = [await hold('demo'), await hold('other')]
