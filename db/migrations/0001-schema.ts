@@ -91,6 +91,9 @@ const statements = [
   'CREATE INDEX events_entry_id_idx ON events (project_id, entry_id, "timestamp", event_id)',
   `CREATE INDEX events_page_views_idx
     ON events (project_id, entry_id, "timestamp", event_id) WHERE event_type = 'flowpage.viewed'`,
+  // For the furthest page of an entry, whose page views may be many.
+  `CREATE INDEX events_furthest_page_idx ON events (project_id, entry_id, page_index DESC, "timestamp", event_id)
+    WHERE event_type = 'flowpage.viewed'`,
   `CREATE TABLE idempotency_keys (
     project_id text COLLATE "C" NOT NULL,
     idempotency_key text COLLATE "C" NOT NULL,

@@ -1,4 +1,4 @@
-import { type Expression, expressionBuilder, sql } from 'kysely'
+import { type Expression, expressionBuilder, type SqlBool, sql } from 'kysely'
 import type { components } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
@@ -193,9 +193,8 @@ export const selectEntriesInEffect = prepare(
         (eb) =>
           furthestPage(
             pageViews(eb.ref('input.project_id'), eb.ref('chosen.entry_id').$notNull()).where(
-              'v.timestamp',
-              '<=',
-              eb.ref('input.instant'),
+              // As a range of an index it would make PostgreSQL read and sort all page views until then.
+              sql<SqlBool>`(v.timestamp <= ${eb.ref('input.instant')}) IS TRUE`,
             ),
           ).as('furthest'),
         (join) => join.onTrue(),

@@ -134,3 +134,20 @@ test('a page in the middle of a long list reads no more rows than the first', as
   const scans = await allScansOf({ path })
   expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(200)
 })
+
+test('recording for an entry reads no more rows the more page views it has', async () => {
+  const { call, most } = CALLS.recordCustomEvent
+  await client.query(
+    `INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, page_index, event_type,
+       view_type, page_id, page_key, total_pages)
+     SELECT project_id, 'viewed-' || i, entry_id, "timestamp" + i * interval '1 millisecond', module_version_number,
+       i % 7, event_type, view_type, page_id, page_key, total_pages
+     FROM events, generate_series(1, 20000) i
+     WHERE project_id = 'demo' AND event_id = (SELECT min(v.event_id) FROM events v JOIN entries e USING (project_id, entry_id)
+       JOIN contact_identifiers c USING (project_id, contact_id)
+       WHERE project_id = 'demo' AND v.page_index IS NOT NULL AND c.value = '"amara.okafor@example.com"')`,
+  )
+  await client.query('SET plan_cache_mode = force_generic_plan')
+  const scans = await allScansOf({ ...call, headers: {} })
+  expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(most)
+})
