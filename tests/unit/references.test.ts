@@ -13,7 +13,7 @@ const exists = (file: string) => existsSync(path.join(ROOT, file))
 const CREATED = /^bench\/(results|\.cache)\/?$/
 
 const TEXT =
-  /(\.(md|ts|mts|mjs|js|css|py|yaml|toml|sql|go|rs|java|sh)|\/run|\/run-typescript|Makefile|^bin\/.*|^\.ci\/.*)$/
+  /(\.(md|ts|mts|mjs|js|css|py|yaml|toml|sql|go|rs|java|kt|rb|php|xml|sh)|\/run|\/run-typescript|\/run-maven|Makefile|^bin\/.*|^\.ci\/.*)$/
 const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], { cwd: ROOT })
   .toString()
   .split('\n')
