@@ -37,6 +37,9 @@ export interface AppParts {
   extend?: (app: FastifyInstance) => void
 }
 
+/** How much later than its timeout a slow request may be closed. */
+const TIMEOUT_CHECK_INTERVAL_ms = 1_000
+
 /** Longer than any path that Node accepts, so that no id is too long for the router. */
 const MAX_PARAM_LENGTH = 64 * 1024
 
@@ -58,8 +61,12 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH, querystringParser: parseQueryString },
     rewriteUrl: rewriteUndecodable,
     clientErrorHandler,
-    // `requireHost` does.
-    http: { requireHostHeader: false },
+    http: {
+      headersTimeout: REQUEST_TIMEOUT_ms,
+      connectionsCheckingInterval: TIMEOUT_CHECK_INTERVAL_ms,
+      // `requireHost` does.
+      requireHostHeader: false,
+    },
   })
 
   // Hooks run in this order.

@@ -252,6 +252,21 @@ test.each<[string, header: string, status: number, code: string]>([
   expect(logged.filter(({ level }) => level >= 50)).toEqual([])
 })
 
+test.each([
+  ['head', () => 'GET /projects/demo/modules HTTP/1.1\r\nHost: x\r\n'],
+  ['body', () => `${post(keyed(), 'Content-Length: 1000')}{"module_id":`],
+])('a slow %s is refused soon after its time is up', async (_, slow) => {
+  const { headersTimeout, requestTimeout } = api.app.server
+  expect([headersTimeout, requestTimeout]).toEqual([30_000, 30_000])
+  Object.assign(api.app.server, { headersTimeout: 1_000, requestTimeout: 1_000 })
+  const start = performance.now()
+  const response = await exchangeOne(slow())
+  // Node checks every 30 s if it is not told otherwise.
+  expect(performance.now() - start).toBeLessThan(10_000)
+  expect(JSON.parse(response.body).error.message).toBe('The request was not complete within 30 seconds.')
+  Object.assign(api.app.server, { headersTimeout, requestTimeout })
+})
+
 test('an unknown expectation is ignored', async () => {
   expect((await exchangeOne(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
 })
