@@ -42,13 +42,13 @@ async function sampleOf(block: Locator, language: string): Promise<string> {
 }
 
 /** Runs a sample. @returns the response that it prints; TypeScript prints an object as Node does */
-async function run(language: string, sample: string): Promise<string> {
+async function run(language: string, sample: string, key = docs.api.key): Promise<string> {
   const { file, command } = RUNNERS[language] as { file: string; command: string[] }
   const [program = '', ...args] = command
   const printed =
     language === 'TypeScript' ? sample.replace(/console\.log\((.*)\)/, 'console.log(JSON.stringify($1))') : sample
   await writeFile(path.join(folder, file), printed)
-  const env = { ...process.env, FLOWTRAIL_KEY: docs.api.key }
+  const env = { ...process.env, FLOWTRAIL_KEY: key }
   const { stdout } = await promisify(execFile)(program, [...args, file], { cwd: folder, env })
   return language === 'Python'
     ? (await promisify(execFile)('python3', ['-c', `import json; print(json.dumps(${stdout}))`])).stdout
@@ -84,6 +84,16 @@ test.skipIf(!isInstalled('Go'))('the samples in Go work', { timeout: 300_000 }, 
     await block.locator('.opblock-summary-control').click()
   }
 })
+
+test.each(['curl', 'TypeScript', 'Python', ...(isInstalled('Go') ? ['Go'] : [])])(
+  'in %s, a refused request fails with what the service says',
+  async (language) => {
+    const block = await expand(page, 'listModules')
+    const refused = await run(language, await sampleOf(block, language), 'wrong').catch((error) => error)
+    expect(`${refused.stdout}${refused.stderr}`).toContain('"code":"unauthorized"')
+    await block.locator('.opblock-summary-control').click()
+  },
+)
 
 describe("the reader's values", () => {
   const name = 'Zoë\'s "free" `gift` $HOME 🎁 \\n'

@@ -121,7 +121,7 @@ const quote = (text) => JSON.stringify(text)
 function curl({ method, url, headers, body }) {
   const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`
   return lines(
-    `curl ${method === (body === undefined ? 'GET' : 'POST') ? '' : `-X ${method} `}${shell(url)} \\`,
+    `curl --fail-with-body ${method === (body === undefined ? 'GET' : 'POST') ? '' : `-X ${method} `}${shell(url)} \\`,
     [
       '  -H "X-Api-Key: $FLOWTRAIL_KEY"',
       ...headers.map(([name, value]) => `  -H ${shell(`${name}: ${value}`)}`),
@@ -150,6 +150,8 @@ function python({ method, url, headers, body }) {
   return lines(
     'import json',
     'import os',
+    'import sys',
+    'import urllib.error',
     'import urllib.request',
     '',
     'request = urllib.request.Request(',
@@ -161,8 +163,11 @@ function python({ method, url, headers, body }) {
     '    },',
     body && `    data=json.dumps(${indent(pythonValue(JSON.parse(body)), '    ')}).encode(),`,
     ')',
-    'with urllib.request.urlopen(request) as response:',
-    '    print(json.load(response))',
+    'try:',
+    '    with urllib.request.urlopen(request) as response:',
+    '        print(json.load(response))',
+    'except urllib.error.HTTPError as error:',
+    '    sys.exit(f"{error.code}: {error.read().decode()}")',
   )
 }
 
@@ -199,6 +204,7 @@ function go({ method, url, headers, body }) {
     '\tdefer response.Body.Close()',
     '\ttext, err := io.ReadAll(response.Body)',
     '\tif err != nil {\n\t\tpanic(err)\n\t}',
+    '\tif response.StatusCode >= 400 {\n\t\tpanic(response.Status + ": " + string(text))\n\t}',
     '\tfmt.Println(string(text))',
     '}',
   )
