@@ -14,7 +14,7 @@ export const rewriteUndecodable = ({ url = '/' }: { url?: string }): string => (
 /** Whether a request target's path can be percent-decoded; its query is checked by the query parser. */
 function isDecodable(url: string): boolean {
   try {
-    decodeURIComponent(url.split('?', 1)[0] ?? '')
+    decodeURIComponent(url.split('?')[0] as string)
     return true
   } catch {
     return false

@@ -1,0 +1,61 @@
+import fastify from 'fastify'
+import { afterAll, expect, test } from 'vitest'
+import { serveProbes } from '../../src/http/probes.ts'
+
+const app = fastify()
+let isReady = true
+serveProbes(app, { basePath: '/flow', ready: async () => Promise[isReady ? 'resolve' : 'reject'](new Error('down')) })
+app.get('/list', { schema: { operationId: 'listThings' } as object }, async () => [])
+app.get('/free', async () => 'free')
+const elapsed_ms: number[] = []
+app.addHook('onResponse', async (_, reply) => void elapsed_ms.push(reply.elapsedTime))
+afterAll(() => app.close())
+
+/** The series of the histogram, without their values. */
+async function series(prefix = ''): Promise<string[]> {
+  const { body, headers } = await app.inject(`${prefix}/metrics`)
+  expect(headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8')
+  return [...body.matchAll(/^(flowtrail_request_duration_seconds\S*) /gm)].map(([, name = '']) => name)
+}
+
+test('requests are counted by their operation, or as other, in buckets of seconds', async () => {
+  for (const url of ['/list', '/free', '/nothing']) await app.inject(url)
+  await app.inject({ method: 'POST', url: '/list' })
+  const labels = (more = '') => `operation="listThings",method="GET",status="200"${more}`
+  const all = await series()
+  expect(all.filter((name) => name.includes(labels()))).toEqual([
+    ...[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, '+Inf'].map(
+      (le) => `flowtrail_request_duration_seconds_bucket{le="${le}",${labels()}}`,
+    ),
+    `flowtrail_request_duration_seconds_sum{${labels()}}`,
+    `flowtrail_request_duration_seconds_count{${labels()}}`,
+  ])
+  const counted = all.flatMap((name) => /_count\{(.*)\}/.exec(name)?.[1] ?? [])
+  expect(counted).toEqual([
+    'operation="listThings",method="GET",status="200"',
+    'operation="other",method="GET",status="200"',
+    'operation="other",method="GET",status="404"',
+    'operation="other",method="POST",status="404"',
+  ])
+})
+
+test('a duration is in seconds', async () => {
+  const { body } = await app.inject('/metrics')
+  const sums = [...body.matchAll(/^flowtrail_request_duration_seconds_sum\S* (\S+)$/gm)].map(([, sum]) => Number(sum))
+  const total_s = sums.reduce((total, sum) => total + sum, 0)
+  // Without that of this request.
+  const elapsed = elapsed_ms.slice(0, -1).reduce((total, one) => total + one, 0)
+  expect(total_s * 1000).toBeCloseTo(elapsed, 6)
+})
+
+test.each(['', '/flow'])('the probes below "%s" tell life from readiness', async (prefix) => {
+  isReady = true
+  for (const probe of ['livez', 'readyz']) {
+    const { statusCode, body } = await app.inject(`${prefix}/${probe}`)
+    expect([statusCode, JSON.parse(body)]).toEqual([200, { status: 'ok' }])
+  }
+  expect(await series(prefix)).not.toEqual([])
+  isReady = false
+  expect((await app.inject(`${prefix}/livez`)).statusCode).toBe(200)
+  expect((await app.inject(`${prefix}/readyz`)).statusCode).toBe(500)
+})
