@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { jsonAt, readDocument, yamlAt } from '../../src/http/document.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 // What the docs page is made of; tests/browser sees what becomes of it.
@@ -63,7 +64,10 @@ describe('the server of the document', () => {
     const { body } = await app.call({ path, key: null, headers })
     const { servers, externalDocs } = parse(body)
     // The page does not point to itself.
-    expect(externalDocs?.url).toBe(path.endsWith('/docs/json') ? undefined : `${servers[0].url}/docs`)
+    const description = 'Guides and an interactive reference'
+    expect(externalDocs).toEqual(
+      path.endsWith('/docs/json') ? undefined : { url: `${servers[0].url.replace(/\/$/, '')}/docs`, description },
+    )
     return servers
   }
 
@@ -71,6 +75,13 @@ describe('the server of the document', () => {
     const url = 'http://flows.example:8080'
     expect(await serverIn(api, path, { host: 'flows.example:8080' })).toEqual([{ url, description: 'This server' }])
     expect(await serverIn(api, path, { host: '"$&\\' })).toMatchObject([{ url: 'http://"$&\\' }])
+  })
+
+  test('is a path for HTTP/1.0, which has no Host', async () => {
+    const { json, yaml } = await readDocument()
+    const expected = { servers: [{ url: '/' }], externalDocs: { url: '/docs' } }
+    expect(jsonAt(json, '/')).toMatchObject(expected)
+    expect(parse(yamlAt(yaml, '/'))).toMatchObject(expected)
   })
 
   test('is PUBLIC_URL when that is set', async () => {

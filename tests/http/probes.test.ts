@@ -39,6 +39,11 @@ test('requests are counted by their operation, or as other, in buckets of second
   ])
 })
 
+test('the process has its metrics, too', async () => {
+  const { body } = await app.inject('/metrics')
+  for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_seconds']) expect(body).toContain(name)
+})
+
 test('a duration is in seconds', async () => {
   const { body } = await app.inject('/metrics')
   const sums = [...body.matchAll(/^flowtrail_request_duration_seconds_sum\S* (\S+)$/gm)].map(([, sum]) => Number(sum))
