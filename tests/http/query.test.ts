@@ -21,6 +21,7 @@ const DATE_TIME = 'must be an RFC 3339 date-time with an offset or Z'
 const EXAMPLE = 'for example 2026-03-01T09:30:00.000Z'
 
 test.each<[string, string[]]>([
+  ['limit=0&sort=id', [`/query/sort ${UNKNOWN}`, `/query/limit ${LIMIT}`]],
   ...['0', '1001', '1e2', '%205', '5%20', '5.0', '+5', '%2B5', '05', '-1', '-0', '0x10', '1,000', '٣', 'NaN', 'all']
     .concat('9'.repeat(30), '9'.repeat(400))
     .map((limit): [string, string[]] => [`limit=${limit}`, [`/query/limit ${LIMIT}`]]),
