@@ -92,6 +92,8 @@ const FIELD_ISSUES: [keyof typeof EVENT, string, string, string][] = [
   ['module_id', '"\\ud800"', '', 'must not hold NUL or a lone surrogate'],
   ['module_id', '"\\udc00\\ud800"', '', 'must not hold NUL or a lone surrogate'],
   ['module_id', deep(10_000), '', 'must be a string'],
+  ['module_id', deep(65), '', 'must be a string'],
+  ['module_id', deep(64), '', `must be a string; as a string this value is "${deep(64)}"`],
   ['timestamp', '1772357472345', '', 'must be a string; for example "2026-03-01T09:30:00.000Z"'],
   ['timestamp', '1e400', '', 'must be a string; for example "2026-03-01T09:30:00.000Z"'],
   ['timestamp', '""', '', 'must be an RFC 3339 date-time with an offset or Z; for example 2026-03-01T09:30:00.000Z'],
@@ -232,6 +234,28 @@ test.each([
   const body = `${JSON.stringify(EVENT).slice(0, -1)},"${name}":{"module_id":"x"}}`
   expectIssues(await post(body), [`${pointer} is not a known field; known fields: ${KNOWN}`])
   await expectNothingWritten()
+})
+
+test('recordCustomEvent lists strings that cannot be stored in the order of the body', async () => {
+  const identifiers = [
+    { key: 'a\ud800', value: '"x\ud800"' },
+    { key: 'b', value: '"\ud800"' },
+  ]
+  const unstorable = '\ud800'
+  const response = await post({
+    ...EVENT,
+    custom_event_name: unstorable,
+    custom_event_props: unstorable,
+    identifiers,
+  })
+  const pointers = response.json().error.details.map(({ pointer }: { pointer: string }) => pointer)
+  expect(pointers).toEqual([
+    '/body/custom_event_name',
+    '/body/custom_event_props',
+    '/body/identifiers/0/key',
+    '/body/identifiers/0/value',
+    '/body/identifiers/1/value',
+  ])
 })
 
 test('recordCustomEvent lists at most twenty issues and counts them all', async () => {
