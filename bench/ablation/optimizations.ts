@@ -80,7 +80,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
   {
     name: 'prepared statements',
     load: GET_ENTRY,
-    patches: { 'src/database/pipelined-dialect.ts': [['client.query({ name, text', 'client.query({ text']] },
+    patches: { 'src/database/pipelined-dialect.ts': [['name: name &&', 'name: undefined &&']] },
   },
   {
     name: 'pipelining',
