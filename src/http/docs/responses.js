@@ -6,7 +6,7 @@
 /** A Swagger UI plugin. */
 // biome-ignore lint/correctness/noUnusedVariables: as in page.js
 function responsesPlugin({ React }) {
-  const { createElement, Fragment, useEffect, useRef, useState } = React
+  const { createElement, Fragment, useLayoutEffect, useRef, useState } = React
 
   const folded = (Response) => (props) => {
     const { code, response } = props
@@ -36,7 +36,8 @@ function responsesPlugin({ React }) {
     const place = useRef()
     // By value: Swagger UI makes a new object of the same response whenever a field is edited.
     const id = response.hashCode()
-    useEffect(() => {
+    // Before the reader can do anything else, which a scroll would disturb.
+    useLayoutEffect(() => {
       if (shown.has(id)) return
       shown.add(id)
       place.current.scrollIntoView({ block: 'nearest' })
