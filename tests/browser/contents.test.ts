@@ -70,33 +70,12 @@ describe('on a wide screen', () => {
     await expect.poll(() => topOf(page, '#chapter-errors')).toBeLessThan(60)
   })
 
-  test('Back returns to an operation, past a chapter that has unfolded above it', async () => {
-    await linkTo(page, 'Get an entry').click()
-    await expect.poll(() => topOf(page, '[id$="-getEntry"]')).toBeLessThan(60)
-    await linkTo(page, 'Record from a server').click()
-    await page.locator('nav.contents a[aria-current=location]', { hasText: 'Record from a server' }).waitFor()
-    await page.goBack()
-    await page.locator('nav.contents a[aria-current=location]', { hasText: 'Get an entry' }).waitFor()
-    await expect.poll(() => topOf(page, '[id$="-getEntry"]')).toBeLessThan(60)
-  })
-
   test('a chapter has a URL', async () => {
     await page.goto(`${docs.address}/docs#chapter-paging`)
     await page.reload()
     await chapterOf(page, 'Paging').locator('code').first().waitFor()
     await expect.poll(() => topOf(page, '#chapter-paging')).toBeLessThan(60)
   })
-})
-
-test('on a phone, an operation has a URL, and is not behind the contents', async () => {
-  const page = await docs.open('phone')
-  await page.goto(`${docs.address}/docs#/Events/recordCustomEvent`)
-  await page.reload()
-  await isExpanded(blockOf(page, 'recordCustomEvent'))
-  const bar = (await contentsOf(page).boundingBox())?.height ?? Number.NaN
-  await expect.poll(() => topOf(page, '[id$="-recordCustomEvent"]')).toBeLessThan(bar + 40)
-  expect(await topOf(page, '[id$="-recordCustomEvent"]')).toBeGreaterThanOrEqual(bar)
-  await page.context().close()
 })
 
 test('on a phone, the contents are folded at the top, and fold again when something is chosen', async () => {
