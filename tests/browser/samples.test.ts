@@ -34,6 +34,7 @@ const RUNNERS: Record<string, { file: string; command: string[] }> = {
   Go: { file: 'sample.go', command: ['go', 'run'] },
 }
 const isInstalled = (language: string) => !spawnSync(RUNNERS[language]?.command[0] ?? '', ['version']).error
+const LANGUAGES = ['curl', 'TypeScript', 'Python', ...(isInstalled('Go') ? ['Go'] : [])]
 
 async function sampleOf(block: Locator, language: string): Promise<string> {
   await block.locator('.samples button', { hasText: language }).click()
@@ -85,39 +86,33 @@ test.skipIf(!isInstalled('Go'))('the samples in Go work', { timeout: 300_000 }, 
   }
 })
 
-test.each(['curl', 'TypeScript', 'Python', ...(isInstalled('Go') ? ['Go'] : [])])(
-  'in %s, a refused request fails with what the service says',
-  async (language) => {
-    const block = await expand(page, 'listModules')
-    const refused = await run(language, await sampleOf(block, language), 'wrong').catch((error) => error)
-    expect(`${refused.stdout}${refused.stderr}`).toContain('"code":"unauthorized"')
-    await block.locator('.opblock-summary-control').click()
-  },
-)
+test.each(LANGUAGES)('in %s, a refused request fails with what the service says', async (language) => {
+  const block = await expand(page, 'listModules')
+  const refused = await run(language, await sampleOf(block, language), 'wrong').catch((error) => error)
+  expect(`${refused.stdout}${refused.stderr}`).toContain('"code":"unauthorized"')
+  await block.locator('.opblock-summary-control').click()
+})
 
 describe("the reader's values", () => {
   const name = 'Zoë\'s "free" `gift` $HOME 🎁 \\n'
   let block: Locator
 
-  test.each(['curl', 'TypeScript', 'Python', ...(isInstalled('Go') ? ['Go'] : [])])(
-    'are in the sample in %s',
-    async (language) => {
-      block = await expand(page, 'recordCustomEvent')
-      await block.locator('[data-param-name="Idempotency-Key"] input').fill(`it's-${language}`)
-      const event = {
-        module_id: 'skin-quiz',
-        timestamp: '2026-03-01T09:41:12.345Z',
-        custom_event_name: name,
-        identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }],
-      }
-      await block.locator('.body-param__text').fill(JSON.stringify(event))
-      await expect.poll(() => block.locator('.samples pre').innerText()).toContain('Zoë')
-      const sample = await sampleOf(block, language)
-      expect(sample).toContain(language)
-      expect(JSON.parse(await run(language, sample)).custom_event_name).toBe(name)
-      await block.locator('.opblock-summary-control').click()
-    },
-  )
+  test.each(LANGUAGES)('are in the sample in %s', async (language) => {
+    block = await expand(page, 'recordCustomEvent')
+    await block.locator('[data-param-name="Idempotency-Key"] input').fill(`it's-${language}`)
+    const event = {
+      module_id: 'skin-quiz',
+      timestamp: '2026-03-01T09:41:12.345Z',
+      custom_event_name: name,
+      identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }],
+    }
+    await block.locator('.body-param__text').fill(JSON.stringify(event))
+    await expect.poll(() => block.locator('.samples pre').innerText()).toContain('Zoë')
+    const sample = await sampleOf(block, language)
+    expect(sample).toContain(language)
+    expect(JSON.parse(await run(language, sample)).custom_event_name).toBe(name)
+    await block.locator('.opblock-summary-control').click()
+  })
 
   test('in a query are encoded', async () => {
     const block = await expand(page, 'listEntryPageViews')
