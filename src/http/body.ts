@@ -4,6 +4,12 @@ import { malformedRequest, unsupportedMediaType } from '../domain/errors.ts'
 /** The largest body that is read (docs/semantics.md#errors). */
 export const MAX_BODY_bytes = 256 * 1024
 
+/**
+ * More than the fields and items of any valid body. Each takes time to parse, to validate and to report: 26,000 would keep
+ * all other requests waiting for a tenth of a second.
+ */
+const MAX_VALUES = 200
+
 const JSON_UTF8 = /^application\/json\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
@@ -45,11 +51,29 @@ function parseJson(bytes: Buffer): unknown {
     throw malformedRequest('The body is not valid UTF-8; encode it as UTF-8.')
   }
   if (text === '') throw missingBody()
+  if (hasManyValues(bytes)) {
+    throw malformedRequest(`The body has more than ${MAX_VALUES} fields and items, which no valid one has.`)
+  }
   try {
     return JSON.parse(text)
   } catch (error) {
     throw malformedRequest(`The body is not valid JSON${whereFrom((error as SyntaxError).message)}.`)
   }
+}
+
+const [QUOTE, BACKSLASH, COMMA, ARRAY, OBJECT] = Buffer.from('"\\,[{')
+
+/** Whether JSON has more than {@link MAX_VALUES}: each follows a comma or is the first of its array or object. */
+function hasManyValues(json: Buffer): boolean {
+  let values = 0
+  let isInString = false
+  for (let i = 0; i < json.length && values <= MAX_VALUES; i += 1) {
+    const byte = json[i]
+    if (byte === QUOTE) isInString = !isInString
+    else if (isInString) i += byte === BACKSLASH ? 1 : 0
+    else if (byte === COMMA || byte === ARRAY || byte === OBJECT) values += 1
+  }
+  return values > MAX_VALUES
 }
 
 /** Where JSON.parse stopped, taken from its error message; nothing if that is worded in an unknown way. */

@@ -2,7 +2,7 @@ import { Ajv, type ErrorObject, type SchemaValidateFunction } from 'ajv'
 import type { FastifySchemaCompiler } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
-import { idIssue, isStorable, jsonDepth, quoted } from '../domain/text.ts'
+import { idIssue, isStorable, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import type { RawQuery } from './query-string.ts'
 
@@ -78,17 +78,8 @@ function bodyValidator(schema: Schema) {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) {
       return { error: malformedRequest('The body must be a JSON object.') }
     }
-    truncateArrays(schema, body)
     const issues = validate(body) ? unstorableStrings('/body', body) : issuesOf('/body', validate.errors)
     return issues.length > 0 ? { error: invalidRequest(issues) } : { value: body }
-  }
-}
-
-/** Truncates arrays that are too long to one item too many: validating 100,000 items would block all other requests. */
-function truncateArrays({ properties = {} }: Schema, body: object): void {
-  for (const [name, { maxItems = Number.POSITIVE_INFINITY }] of Object.entries(properties)) {
-    const value = (body as Record<string, unknown>)[name]
-    if (Array.isArray(value) && value.length > maxItems) value.length = maxItems + 1
   }
 }
 
@@ -181,12 +172,9 @@ function stringMessage(schema: Schema, keyword: string, text: string): string {
 function nonStringMessage(schema: Schema, data: unknown): string {
   if (schema.format === 'date-time') return `must be a string; for example "${TIMESTAMP_EXAMPLE}"`
   const isExact = typeof data === 'boolean' || Number.isSafeInteger(data) || (typeof data === 'object' && data !== null)
-  // Deeper values could overflow the stack of JSON.stringify.
-  if (!isExact || jsonDepth(data) > MAX_QUOTED_DEPTH) return 'must be a string'
+  if (!isExact) return 'must be a string'
   return `must be a string; as a string this value is ${quoted(JSON.stringify(data))}`
 }
-
-const MAX_QUOTED_DEPTH = 64
 
 /** An issue for each string in the value that PostgreSQL cannot store. */
 function unstorableStrings(pointer: string, value: object): ValidationIssue[] {
