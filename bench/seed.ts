@@ -1,5 +1,6 @@
 import { DEMO } from '../src/demo/project.ts'
 import { formatKey, generateKey, hashSecret, SCOPES } from '../src/domain/api-key.ts'
+import { storePageViews } from '../src/transfer/page-views.ts'
 import { runFlowtrail } from '../tests/support/service.ts'
 import { CACHE, type DataSet, rowsOf } from './data.ts'
 
@@ -137,4 +138,6 @@ async function seedEntries(url: string, { projects, entries, eventsEach }: Entri
     await rowsOf(url, visits(step), step.includes('$3') ? values : values.slice(0, 2))
   }
   await rowsOf(url, visits(EVENTS.replaceAll('$4', '$3')), [projects, entries, eventsEach])
+  const added = 'SELECT project_id, entry_id FROM entries WHERE project_id = ANY ($1)'
+  await rowsOf(url, storePageViews(added), [projects])
 }

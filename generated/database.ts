@@ -41,6 +41,12 @@ export interface Entries {
   updated_at: IsoTimestamp;
 }
 
+export interface EntryPageViews {
+  entry_id: string;
+  page_views: string;
+  project_id: string;
+}
+
 export interface Events {
   custom_event_name: string | null;
   custom_event_props: string | null;
@@ -101,6 +107,7 @@ export interface DB {
   contact_identifiers: ContactIdentifiers;
   contacts: Contacts;
   entries: Entries;
+  entry_page_views: EntryPageViews;
   events: Events;
   groups: Groups;
   idempotency_keys: IdempotencyKeys;

@@ -58,22 +58,17 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     },
   },
   {
-    name: 'page views as delimited rows',
+    name: 'page views stored as JSON',
     load: { task: 'listEntryPageViews', connections: 32 },
     patches: {
-      'src/database/delimited-rows.ts': [
-        [
-          // biome-ignore lint/suspicious/noTemplateCurlyInString: source text
-          "string_agg(concat_ws(${sql.lit(SEPARATOR)}, ${sql.join(fields)}), ${sql.lit(SEPARATOR)} ORDER BY ${order}), '')",
-          // biome-ignore lint/suspicious/noTemplateCurlyInString: source text
-          "json_agg(json_build_array(${sql.join(fields)}) ORDER BY ${order}), '[]')::text",
-        ],
-        ["delimited === '' ? [] : delimited.split(SEPARATOR)", 'JSON.parse(delimited).flat()'],
-      ],
       'src/queries/entries.ts': [
-        ["sql.ref('v.timestamp'),", 'sql`v.timestamp::text`,'],
-        ["textField(sql.ref('v.page_id'))", "sql.ref('v.page_id')"],
-        ["textField(sql.ref('v.page_key'))", "sql.ref('v.page_key')"],
+        [
+          "'v.page_views',",
+          `sql<string>\`(SELECT json_agg(json_build_object('timestamp', t.timestamp, 'page_id', t.page_id, 'page_key',
+             t.page_key, 'page_index', t.page_index) ORDER BY t.timestamp, t.event_id)::text
+           FROM events t WHERE t.project_id = entries.project_id AND t.entry_id = entries.entry_id
+             AND t.event_type = 'flowpage.viewed')\`.as('page_views'),`,
+        ],
       ],
     },
   },
@@ -109,7 +104,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
   {
     name: 'lists by JSON.stringify',
     load: { task: 'listEntryEvents', connections: 32, longEntries: true },
-    patches: { 'src/http/routes.ts': [['  app.setSerializerCompiler(() => JSON.stringify)\n', '']] },
+    patches: { 'src/http/routes.ts': [['  app.setSerializerCompiler(() => serialize)\n', '']] },
   },
   {
     name: "V8's own memory settings",

@@ -94,6 +94,14 @@ const statements = [
   // For the furthest page of an entry, whose page views may be many.
   `CREATE INDEX events_furthest_page_idx ON events (project_id, entry_id, page_index DESC, "timestamp", event_id)
     WHERE event_type = 'flowpage.viewed'`,
+  // The page views of an entry as the JSON of a response (ADR 0018), for entries that have any. Written by imports only.
+  `CREATE TABLE entry_page_views (
+    project_id text COLLATE "C" NOT NULL,
+    entry_id text COLLATE "C" NOT NULL,
+    page_views text NOT NULL,
+    PRIMARY KEY (project_id, entry_id),
+    FOREIGN KEY (project_id, entry_id) REFERENCES entries (project_id, entry_id)
+  )`,
   `CREATE TABLE idempotency_keys (
     project_id text COLLATE "C" NOT NULL,
     idempotency_key text COLLATE "C" NOT NULL,
@@ -123,7 +131,7 @@ const statements = [
   BEGIN
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
       FOREACH distributed IN ARRAY ARRAY['projects', 'groups', 'modules', 'module_versions', 'contacts',
-        'contact_identifiers', 'entries', 'events', 'idempotency_keys', 'api_keys']
+        'contact_identifiers', 'entries', 'events', 'entry_page_views', 'idempotency_keys', 'api_keys']
       LOOP
         PERFORM create_distributed_table(distributed, 'project_id');
       END LOOP;

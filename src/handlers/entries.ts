@@ -1,11 +1,13 @@
 import type { components } from '../../generated/api.ts'
 import { entryNotFound } from '../domain/errors.ts'
+import { JsonText } from '../domain/json-text.ts'
 import type { Handler } from '../http/operations.ts'
 import { findEntry, findEventContext, selectEntryPageViewsPage } from '../queries/entries.ts'
 import { selectEventsPage } from '../queries/events.ts'
 import type { Context } from './context.ts'
 
 type EntryEvent = components['schemas']['EntryEvent']
+type EntryPageViews = components['schemas']['EntryPageViews']
 
 export const getEntry: Handler<'getEntry', Context> = async ({ path }, { db }) => {
   const entry = await findEntry(db, path.projectId, path.entryId)
@@ -20,8 +22,13 @@ export const listEntryEvents: Handler<'listEntryEvents', Context> = async (reque
   return page.map((row) => entryEvent(entry, row))
 }
 
-export const listEntryPageViews: Handler<'listEntryPageViews', Context> = (request, { db }) =>
-  selectEntryPageViewsPage(db, request)
+export const listEntryPageViews: Handler<'listEntryPageViews', Context> = async (request, { db }) => {
+  const page = await selectEntryPageViewsPage(db, request)
+  return page.map(({ page_views, ...entry }) => {
+    const fields = JSON.stringify(entry satisfies Omit<EntryPageViews, 'page_views'>)
+    return new JsonText<EntryPageViews>(`${fields.slice(0, -1)},"page_views":${page_views ?? '[]'}}`)
+  })
+}
 
 type Optional<T> = { [K in keyof T]: T[K] | null }
 type StoredEvent = Optional<Omit<EntryEvent, keyof EventContext>> &

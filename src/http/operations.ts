@@ -1,5 +1,6 @@
 import type { operations } from '../../generated/api.ts'
 import type { Page } from '../domain/cursor.ts'
+import type { JsonText } from '../domain/json-text.ts'
 
 export type OperationId = keyof operations
 
@@ -33,7 +34,7 @@ export type OperationResult<K extends OperationId> =
   Body<Success<K>> extends infer B
     ? 'Next-Cursor' extends SuccessHeader<K>
       ? B extends (infer Row)[]
-        ? Page<Row>
+        ? Page<Row> | Page<JsonText<Row>>
         : never
       : 'Idempotent-Replayed' extends SuccessHeader<K>
         ? Replayable<B>

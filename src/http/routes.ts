@@ -9,6 +9,7 @@ import { missingBody } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
+import { serialize } from './serialize.ts'
 import { validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
@@ -33,7 +34,7 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   app.setValidatorCompiler(validatorCompiler)
   // Faster than compiled serializers for long lists, and needs no compilation at startup. The trade: nothing drops a field
   // that the document lacks; the tests' check of every response does (ADR 0010).
-  app.setSerializerCompiler(() => JSON.stringify)
+  app.setSerializerCompiler(() => serialize)
   app.addHook('onRoute', refuseUndocumentedQuery)
   await app.register(glue, {
     specification: document,

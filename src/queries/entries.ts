@@ -1,18 +1,13 @@
 import { type Expression, expressionBuilder, type SqlBool, sql } from 'kysely'
-import type { components } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
-import { delimitedRows, splitFields, textField, unescapeText } from '../database/delimited-rows.ts'
 import { inputTable, text, timestamptz } from '../database/input-table.ts'
 import { atOrAfter, before, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
-import { parseTimestamptz } from '../database/type-parsers.ts'
 import { isInstantAndId } from '../domain/cursor.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
-
-type PageView = components['schemas']['PageView']
 
 /** Entries, and what every event of an entry has from it and its module. */
 const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
@@ -41,8 +36,8 @@ const pageViews = (projectId: Expression<string>, entryId: Expression<string>) =
     .where('v.entry_id', '=', entryId)
     .where('v.event_type', '=', sql.lit(PAGE_VIEWED))
 
-/** Entries by (updated_at, entry_id), each with all its page views, oldest first, as delimited rows. */
-const selectEntriesWithPageViews = defineList(
+/** Entries by (updated_at, entry_id), each with the JSON of all its page views, oldest first (ADR 0018). */
+export const selectEntryPageViewsPage = defineList(
   {
     operation: 'listEntryPageViews',
     table: 'entries',
@@ -63,6 +58,9 @@ const selectEntriesWithPageViews = defineList(
       .innerJoin('modules as m', (join) =>
         join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
       )
+      .leftJoin('entry_page_views as v', (join) =>
+        join.onRef('v.project_id', '=', 'entries.project_id').onRef('v.entry_id', '=', 'entries.entry_id'),
+      )
       .select([
         'entries.entry_id',
         'm.group_id',
@@ -71,46 +69,10 @@ const selectEntriesWithPageViews = defineList(
         'entries.contact_id',
         'entries.created_at',
         'entries.updated_at',
+        'v.page_views',
       ])
-      .select((eb) =>
-        pageViews(eb.ref('entries.project_id'), eb.ref('entries.entry_id'))
-          .select(
-            delimitedRows(
-              [
-                sql.ref('v.timestamp'),
-                textField(sql.ref('v.page_id')),
-                textField(sql.ref('v.page_key')),
-                sql.ref('v.page_index'),
-              ],
-              sql`v.timestamp, v.event_id`,
-            ).as('page_views'),
-          )
-          .$asScalar()
-          .$notNull()
-          .as('page_views'),
-      )
       .$call(inOrder),
 )
-
-/** Entries by (updated_at, entry_id), each with all its page views, oldest first. */
-export async function selectEntryPageViewsPage(...args: Parameters<typeof selectEntriesWithPageViews>) {
-  const page = await selectEntriesWithPageViews(...args)
-  return page.map((entry) => ({ ...entry, page_views: parsePageViews(entry.page_views) }))
-}
-
-function parsePageViews(delimited: string): PageView[] {
-  const fields = splitFields(delimited)
-  const views: PageView[] = []
-  for (let i = 0; i < fields.length; i += 4) {
-    views.push({
-      timestamp: parseTimestamptz(fields[i] as string),
-      page_id: unescapeText(fields[i + 1] as string),
-      page_key: unescapeText(fields[i + 2] as string),
-      page_index: Number(fields[i + 3]),
-    })
-  }
-  return views
-}
 
 /** An event of the query around, of which the contact, the module and the instant are known. */
 interface EventRef {

@@ -38,7 +38,7 @@ const ORDER: Record<RecordType, string> = {
 }
 
 /** How each kind of column is written as JSON. The sessions of a pool use UTC. */
-const AS_JSON: Record<Field['column'], (column: string) => string> = {
+export const AS_JSON: Record<Field['column'], (column: string) => string> = {
   text: (column) => `to_json(${column})::text`,
   integer: (column) => `${column}::text`,
   timestamp: (column) => `'"' || to_char(${column}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"'`,

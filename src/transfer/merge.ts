@@ -12,6 +12,7 @@ import {
   REFERENCED_ENTRIES,
   referencesTable,
 } from './merge-rules.ts'
+import { storePageViews } from './page-views.ts'
 import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 
 /** The counts of one kind of record. */
@@ -173,6 +174,13 @@ export class Merge {
       this.#step(TARGET_TABLES[kind])
     }
     if (mayConflict) for (const chunk of chunks) await this.#update(kind, chunk)
+    if (kind === 'event') await this.#storePageViews()
+  }
+
+  async #storePageViews(): Promise<void> {
+    for (const chunk of await this.#chunksOf(REFERENCED_ENTRIES)) {
+      await this.#query(storePageViews(`SELECT DISTINCT project_id, entry_id FROM ${chunk}`))
+    }
   }
 
   /**

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { JsonText } from '../../src/domain/json-text.ts'
 import { foreignContent, type Watermarks } from './twins.ts'
 
 /** The parts of the bundled document that the checks read, with `$ref`s resolved. */
@@ -156,6 +157,10 @@ function validateText(schema: Schema, body: string): string[] {
   return validate(schema, value)
 }
 
+/** The payload with the values of JSON texts in their place. */
+const withoutJsonText = (payload: unknown) =>
+  Array.isArray(payload) ? payload.map((row) => (row instanceof JsonText ? JSON.parse(row.text) : row)) : payload
+
 /** The first line of the error that lists the violations found by `watchResponses`. */
 export const DOCUMENT_VIOLATED = 'responses that violate the document:'
 
@@ -185,7 +190,7 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
       report(
         request,
         reply,
-        validate(schema, payload).map((violation) => `before serialization ${violation}`),
+        validate(schema, withoutJsonText(payload)).map((violation) => `before serialization ${violation}`),
       )
     return payload
   })

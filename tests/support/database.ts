@@ -39,6 +39,7 @@ const TABLES = [
   'contact_identifiers',
   'entries',
   'events',
+  'entry_page_views',
 ] as const
 
 export type Rows = { [Table in (typeof TABLES)[number]]: Selectable<DB[Table]>[] }

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import type { Database } from '../../src/database/pool.ts'
+import { storePageViews } from '../../src/transfer/page-views.ts'
 
 // Copies of every project of a test database, so that a query that forgets the project finds their rows: two twins with
 // identical ids and different content, whose project ids sort before and after the original's, and a collider with ids that
@@ -50,8 +51,11 @@ export const copiesOf = (projectId: string): Record<Role, string> => ({
 type Kind = 'project' | 'own' | 'own number' | 'own hash' | 'parent' | 'reference' | Content
 type Content = 'text' | 'json' | 'json string' | 'number' | 'instant' | 'hash' | 'kept'
 
-/** Every column of every table, parents first. */
-const COLUMNS: { [Table in keyof DB]: { [Column in keyof DB[Table]]: Kind } } = {
+/** The tables that are copied. The page views of entries are stored once more from the copied events. */
+type Copied = Omit<DB, 'entry_page_views'>
+
+/** Every column of every copied table, parents first. */
+const COLUMNS: { [Table in keyof Copied]: { [Column in keyof Copied[Table]]: Kind } } = {
   projects: { project_id: 'project', name: 'text' },
   groups: { project_id: 'project', group_id: 'own', name: 'text' },
   modules: { project_id: 'project', module_id: 'own', group_id: 'reference', title: 'text', created_at: 'instant' },
@@ -178,7 +182,7 @@ const COLLIDERS = LOOKALIKES.map(
   }),
 )
 
-function variants(table: keyof DB, role: Role): Rules[] {
+function variants(table: keyof Copied, role: Role): Rules[] {
   if (role === 'collider') return COLLIDERS
   const kinds = Object.values<Kind>(COLUMNS[table])
   const hasRival = kinds.some((kind) => kind.startsWith('own'))
@@ -197,12 +201,14 @@ export async function addTwins(db: Database): Promise<Watermarks> {
   if (originals.length === 0) return new Map()
   const statements = [
     ...copyAll('before', originals),
+    STORE_PAGE_VIEWS,
     // Moves the originals behind the copies.
-    ...tables.map(
+    ...[...tables, 'entry_page_views'].map(
       (table) => `UPDATE ${table} SET project_id = project_id WHERE project_id IN (${literals(originals)})`,
     ),
     ...copyAll('after', originals),
     ...copyAll('collider', originals),
+    STORE_PAGE_VIEWS,
   ]
   await sql.raw(statements.join(';\n')).execute(db)
   return new Map(
@@ -212,7 +218,8 @@ export async function addTwins(db: Database): Promise<Watermarks> {
   )
 }
 
-const tables = Object.keys(COLUMNS) as (keyof DB)[]
+const tables = Object.keys(COLUMNS) as (keyof Copied)[]
+const STORE_PAGE_VIEWS = storePageViews('SELECT project_id, entry_id FROM entries')
 const literals = (texts: string[]) => texts.map((text) => pg.escapeLiteral(text)).join(', ')
 
 function copyAll(role: Role, originals: string[]): string[] {
