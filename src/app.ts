@@ -14,9 +14,11 @@ import { drainOnClose } from './http/draining.ts'
 import { errorHandler } from './http/error-handler.ts'
 import { withRequestSerializer } from './http/logging.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
+import { serveInTurn } from './http/pipelining.ts'
 import { serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
+import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
 import { requestId } from './http/request-id.ts'
 import { registerRoutes } from './http/routes.ts'
 import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.ts'
@@ -31,6 +33,7 @@ export interface AppParts {
   /** For recording, in pipeline mode: a pool of its own, so that writers never starve readers of connections. */
   writePool: pg.Pool
   recorder?: Partial<RecorderOptions>
+  readGate?: Partial<ReadGateOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Called before any route is registered, to observe routes and responses. */
@@ -72,6 +75,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   // Hooks run in this order.
   sendDefaultHeaders(app)
   await allowOrigins(app, config.corsOrigins)
+  app.addHook('onRequest', serveInTurn)
   app.addHook('onRequest', requireHost)
   app.addHook('onRequest', refuseInvalidEncoding)
   refuseUnknownRoutes(app)
@@ -84,11 +88,14 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const authenticator = new Authenticator(db, limiter, (error) => app.log.warn({ err: error }, 'key use not recorded'))
   app.addHook('onClose', () => authenticator.settle())
 
+  const gate = new ReadGate(parts.readGate)
+  app.addHook('onClose', async () => gate.close())
+
   const document = await readDocument()
   serveProbes(app, { basePath, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
-  await registerRoutes(app, { document: document.json, handlers, context, authenticator, basePath })
+  await registerRoutes(app, { document: document.json, handlers, context, authenticator, gate, basePath })
   await app.ready()
   return app
 }

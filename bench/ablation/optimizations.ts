@@ -63,7 +63,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: {
       'src/queries/entries.ts': [
         [
-          "'v.page_views',",
+          "value('v.page_views').as('page_views'),",
           `sql<string>\`(SELECT json_agg(json_build_object('timestamp', t.timestamp, 'page_id', t.page_id, 'page_key',
              t.page_key, 'page_index', t.page_index) ORDER BY t.timestamp, t.event_id)::text
            FROM events t WHERE t.project_id = entries.project_id AND t.entry_id = entries.entry_id
@@ -100,11 +100,6 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: {
       'src/recording/recorder.ts': [['const { maxBatchSize } = this.#options', 'const maxBatchSize = 1']],
     },
-  },
-  {
-    name: 'lists by JSON.stringify',
-    load: { task: 'listEntryEvents', connections: 32, longEntries: true },
-    patches: { 'src/http/routes.ts': [['  app.setSerializerCompiler(() => serialize)\n', '']] },
   },
   {
     name: "V8's own memory settings",

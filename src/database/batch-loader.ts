@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Expression } from 'kysely'
 import type { Database } from './pool.ts'
-import { type Parameter, prepare, type SelectQuery } from './prepared.ts'
+import { type Parameter, type PrepareOptions, prepare, type SelectQuery } from './prepared.ts'
 
 // Batch loader, as in DataLoader (ADR 0006): the look-ups of one turn of the event loop become one statement over an
 // input table. The trade: a lone look-up waits for the end of its turn, and those of a batch fail together.
@@ -24,12 +24,14 @@ interface Batch<Row> {
  * and their callers share one object, which must not be changed.
  *
  * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`
+ * @param options whether the rows are few and small; by default they are
  */
 export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number }>(
   build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
+  options: PrepareOptions = { isLookUp: true },
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Omit<Row, 'ordinal'> | undefined> {
   type Found = Omit<Row, 'ordinal'>
-  const select = prepare(build, { isLookUp: true }) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>
+  const select = prepare(build, options) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>
   const batches = new WeakMap<Database, Batch<Found>>()
 
   const openBatch = (db: Database, columns: unknown[][]): Batch<Found> => {

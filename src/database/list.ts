@@ -3,6 +3,8 @@ import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
+import type { ReadLease } from '../domain/read-lease.ts'
+import { type SizedRow, selectPage } from './large-rows.ts'
 import type { Database } from './pool.ts'
 import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
 
@@ -71,6 +73,8 @@ type Clauses = <Tables, Table extends keyof Tables, Row>(
 interface ListOptions {
   direction: Direction
   isFirstPage: boolean
+  /** Whether it reads large rows, too. */
+  isWhole: boolean
   /** The names of the filters that the request has. */
   filters: string[]
 }
@@ -81,18 +85,21 @@ type AnyFilters = [name: string, filter: Filter<string, string>][]
  * Makes the query of a list: it fetches the page that a request asks for.
  *
  * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
- * for a query around that one
+ * for a query around that one; unless it `isWhole`, the query leaves out the values of large rows (see `sizedColumns`)
  * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
  */
 export function defineList<
   Op extends ListOperation,
   Table extends keyof DB & string,
   const SortColumns extends readonly ColumnOf<Table>[],
-  Row extends Record<SortColumns[number], string | number>,
+  Row extends Record<SortColumns[number], string | number> & SizedRow,
 >(
   descriptor: ListDescriptor<Op, Table, SortColumns>,
-  build: (db: Database, page: Clauses, inOrder: Clauses) => SelectQuery<Row>,
-): (db: Database, request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery }) => Promise<Page<Row>> {
+  build: (db: Database, page: Clauses, inOrder: Clauses, isWhole: boolean) => SelectQuery<Row>,
+): (
+  db: Database,
+  request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery; lease: ReadLease },
+) => Promise<Page<Row>> {
   const { operation, table } = descriptor
   const scope = Object.entries<string>(descriptor.scope)
   const filters = Object.entries(descriptor.filters) as AnyFilters
@@ -100,7 +107,7 @@ export function defineList<
   const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
   const ref = (column: string) => sql.ref(`${table}.${column}`)
 
-  const queryFor = memoizeByOptions(({ direction, isFirstPage, filters: names }: ListOptions) => {
+  const queryFor = memoizeByOptions(({ direction, isFirstPage, isWhole, filters: names }: ListOptions) => {
     const inOrder: Clauses = (query) =>
       sortKey.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
     // The order of the parameters: scope, filters, key, limit.
@@ -121,22 +128,24 @@ export function defineList<
       const limit = parameters.at(-1) as Parameter<number>
       const page: Clauses = (query) =>
         conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
-      return build(db, page, inOrder)
+      return build(db, page, inOrder, isWhole)
     })
   })
 
-  return async (db, { path, query }) => {
+  return async (db, { path, query, lease }) => {
     const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
     const filterValues = readFilters(filters, query)
     return paginate(
       [operation, ...scopeValues, ...filterValues],
       query,
       isSortKey,
-      ({ direction, after, take }) => {
+      ({ direction, after, limit }) => {
         const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
-        const select = queryFor({ direction, isFirstPage: after === undefined, filters: given })
         const values = filterValues.filter((value) => value !== undefined)
-        return select(db, ...scopeValues, ...values, ...(after ?? []), take)
+        const options = { direction, isFirstPage: after === undefined, filters: given }
+        return selectPage(limit, lease, (count, isWhole) =>
+          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count),
+        )
       },
       (row) => sortKey.map((column) => row[column]) as unknown as SortKey,
     )

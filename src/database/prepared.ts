@@ -56,7 +56,7 @@ export interface NamedQuery<Row = unknown> extends CompiledQuery<Row> {
   readonly isLookUp: boolean
 }
 
-interface PrepareOptions {
+export interface PrepareOptions {
   /** Whether the query finds few rows by their keys, and must not queue behind one that reads many. */
   isLookUp?: boolean
 }

@@ -16,18 +16,19 @@ export interface PageQuery {
   cursor?: string
 }
 
-/** One page of a list; `next` is the cursor of the page after it, undefined on the last one. */
+/** One page of a list. */
 export class Page<Row> {
   readonly rows: Row[]
-  readonly next: string | undefined
+  /** The cursor of the page that begins after as many of the rows; undefined if no rows follow. */
+  readonly cursorAfter: (rows: number) => string | undefined
 
-  constructor(rows: Row[], next: string | undefined) {
+  constructor(rows: Row[], cursorAfter: (rows: number) => string | undefined) {
     this.rows = rows
-    this.next = next
+    this.cursorAfter = cursorAfter
   }
 
   map<Other>(convert: (row: Row) => Other): Page<Other> {
-    return new Page(this.rows.map(convert), this.next)
+    return new Page(this.rows.map(convert), this.cursorAfter)
   }
 }
 
@@ -82,16 +83,21 @@ export function decodeCursor<Key extends SortKey>(
   return key
 }
 
-/** How to fetch a page by keyset: sort by the key in this direction, begin after `after`, take `take` rows. */
+/** How to fetch a page by keyset: sort by the key in this direction, begin after `after`, take at most `limit` rows. */
 export interface Keyset<Key extends SortKey> {
   readonly direction: Direction
   readonly after: Key | undefined
-  /** One row more than the page holds, which shows whether there is a next page. */
-  readonly take: number
+  readonly limit: number
+}
+
+/** The rows of a page, and whether more follow in the list. */
+export interface Slice<Row> {
+  rows: Row[]
+  more: boolean
 }
 
 /**
- * Fetches one page, with the cursor of the next one if there is one.
+ * Fetches one page.
  *
  * @param scope everything that the cursor is bound to beside the direction
  * @param select fetches the rows of a keyset
@@ -102,17 +108,17 @@ export async function paginate<Row, Key extends SortKey>(
   scope: readonly unknown[],
   query: PageQuery,
   isKey: (value: unknown) => value is Key,
-  select: (keyset: Keyset<Key>) => Promise<Row[]>,
+  select: (keyset: Keyset<Key>) => Promise<Slice<Row>>,
   keyOf: (row: Row) => Key,
 ): Promise<Page<Row>> {
   const { limit, direction, cursor } = query
   const bound = fingerprint([...scope, direction])
   const after = cursor === undefined ? undefined : decodeCursor(bound, cursor, isKey)
-  const rows = await select({ direction, after, take: limit + 1 })
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  const more = rows.length > limit && last !== undefined
-  return new Page(page, more ? encodeCursor(bound, keyOf(last)) : undefined)
+  const { rows, more } = await select({ direction, after, limit })
+  return new Page(rows, (count) => {
+    const last = rows[count - 1]
+    return last !== undefined && (count < rows.length || more) ? encodeCursor(bound, keyOf(last)) : undefined
+  })
 }
 
 /** Whether a value is `[ISO timestamp, id]`, by which events and entries are sorted. */

@@ -9,8 +9,8 @@ import type { Context } from './context.ts'
 type EntryEvent = components['schemas']['EntryEvent']
 type EntryPageViews = components['schemas']['EntryPageViews']
 
-export const getEntry: Handler<'getEntry', Context> = async ({ path }, { db }) => {
-  const entry = await findEntry(db, path.projectId, path.entryId)
+export const getEntry: Handler<'getEntry', Context> = async ({ path, lease }, { db }) => {
+  const entry = await findEntry(db, lease, path.projectId, path.entryId)
   if (!entry) throw entryNotFound(path.entryId)
   return entry
 }
@@ -24,7 +24,7 @@ export const listEntryEvents: Handler<'listEntryEvents', Context> = async (reque
 
 export const listEntryPageViews: Handler<'listEntryPageViews', Context> = async (request, { db }) => {
   const page = await selectEntryPageViewsPage(db, request)
-  return page.map(({ page_views, ...entry }) => {
+  return page.map(({ page_views, value_bytes: _, ...entry }) => {
     const fields = JSON.stringify(entry satisfies Omit<EntryPageViews, 'page_views'>)
     return new JsonText<EntryPageViews>(`${fields.slice(0, -1)},"page_views":${page_views ?? '[]'}}`)
   })

@@ -11,8 +11,8 @@ import type { Context } from './context.ts'
 
 export const listModules: Handler<'listModules', Context> = ({ path }, { db }) => selectModules(db, path.projectId)
 
-export const getModule: Handler<'getModule', Context> = async ({ path }, { db }) => {
-  const found = await findModule(db, path.projectId, path.moduleId)
+export const getModule: Handler<'getModule', Context> = async ({ path, lease }, { db }) => {
+  const found = await findModule(db, lease, path.projectId, path.moduleId)
   if (!found) throw moduleDoesNotExist(path.moduleId)
   return found
 }
@@ -27,9 +27,9 @@ export const listModuleVersions: Handler<'listModuleVersions', Context> = async 
   return page
 }
 
-export const getModuleVersion: Handler<'getModuleVersion', Context> = async ({ path }, { db }) => {
+export const getModuleVersion: Handler<'getModuleVersion', Context> = async ({ path, lease }, { db }) => {
   const { projectId, moduleId, versionNumber } = path
-  const version = await findModuleVersion(db, projectId, moduleId, versionNumber)
+  const version = await findModuleVersion(db, lease, projectId, moduleId, versionNumber)
   if (version) return version
   if (!(await findModuleId(db, projectId, moduleId))) throw moduleDoesNotExist(moduleId)
   throw moduleVersionDoesNotExist(moduleId, versionNumber)

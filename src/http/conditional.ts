@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { BodyStream } from './response-body.ts'
 
 const bodies = new WeakMap<object, Buffer>()
 
@@ -29,8 +30,9 @@ function matches(header: string, etag: string): boolean {
 
 /** An onSend hook: sends the ETag of a resource, and 304 instead of a body that the client has already. */
 export async function evaluateIfNoneMatch(request: FastifyRequest, reply: FastifyReply, payload: unknown) {
-  if (reply.statusCode !== 200 || !Buffer.isBuffer(payload)) return payload
-  const etag = etagOf(payload)
+  const isStream = payload instanceof BodyStream
+  if (reply.statusCode !== 200 || !(isStream || Buffer.isBuffer(payload))) return payload
+  const etag = isStream ? payload.etag : etagOf(payload)
   reply.header('etag', etag)
   const header = request.headers['if-none-match']
   if (header === undefined || !matches(header, etag)) return payload

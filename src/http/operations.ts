@@ -1,6 +1,7 @@
 import type { operations } from '../../generated/api.ts'
 import type { Page } from '../domain/cursor.ts'
 import type { JsonText } from '../domain/json-text.ts'
+import type { ReadLease } from '../domain/read-lease.ts'
 
 export type OperationId = keyof operations
 
@@ -21,6 +22,8 @@ export interface OperationRequest<K extends OperationId> {
   query: WithDefaults<NonNullable<ParametersOf<K>['query']>>
   headers: NonNullable<ParametersOf<K>['header']>
   body: operations[K] extends { requestBody: infer B } ? Body<B> : undefined
+  /** What a read may hold in memory. */
+  lease: operations[K] extends { requestBody: unknown } ? undefined : ReadLease
 }
 
 /** A response that may be the stored one of an earlier request with the same Idempotency-Key. */

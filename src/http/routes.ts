@@ -9,7 +9,8 @@ import { missingBody } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
-import { serialize } from './serialize.ts'
+import type { ReadGate } from './read-gate.ts'
+import { admitRead, endRead, rowsOf, serializeRead, serializeUnlessDone } from './reads.ts'
 import { validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
@@ -17,6 +18,7 @@ interface RoutesOptions<Context> {
   handlers: Handlers<Context>
   context: Context
   authenticator: Authenticator
+  gate: ReadGate
   /** Path prefix of every route, `''` for none. */
   basePath: string
 }
@@ -34,7 +36,7 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   app.setValidatorCompiler(validatorCompiler)
   // Faster than compiled serializers for long lists, and needs no compilation at startup. The trade: nothing drops a field
   // that the document lacks; the tests' check of every response does (ADR 0010).
-  app.setSerializerCompiler(() => serialize)
+  app.setSerializerCompiler(serializeUnlessDone(JSON.stringify))
   app.addHook('onRoute', refuseUndocumentedQuery)
   await app.register(glue, {
     specification: document,
@@ -89,26 +91,28 @@ function routeOf<Context, K extends OperationId>(
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
-    ...('304' in operation.responses && { serializerCompiler: () => serializeOnce, onSend: evaluateIfNoneMatch }),
+    ...(isRead && { preSerialization: serializeRead, onSend: endRead }),
+    ...('304' in operation.responses && {
+      serializerCompiler: serializeUnlessDone(serializeOnce),
+      onSend: [endRead, evaluateIfNoneMatch],
+    }),
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
-      const result = await handler({ path: params, query, headers, body } as OperationRequest<K>, options.context)
+      const lease = isRead ? await admitRead(options.gate, request, reply) : undefined
+      const result = await handler(
+        { path: params, query, headers, body, lease } as OperationRequest<K>,
+        options.context,
+      )
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, 'X-Api-Key'))
       else reply.header('cache-control', 'no-store')
-      return bodyOf(result, request, reply)
+      return bodyOf(result, reply)
     },
   }
 }
 
 /** The body of the response. Whatever else the result holds is sent in headers. */
-function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
-  if (result instanceof Page) {
-    if (result.next !== undefined) {
-      reply.header('next-cursor', result.next)
-      reply.header('link', `<${nextPath(request, result.next)}>; rel="next"`)
-    }
-    return result.rows
-  }
+function bodyOf(result: unknown, reply: FastifyReply): unknown {
+  if (result instanceof Page) return rowsOf(result)
   if (isReplayable(result)) {
     if (result.replayed) reply.header('idempotent-replayed', 'true')
     return result.body
@@ -118,16 +122,6 @@ function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): 
 
 function isReplayable(result: unknown): result is Replayable<unknown> {
   return typeof result === 'object' && result !== null && 'replayed' in result
-}
-
-/** The path and query of the next page: this request's, with the cursor set. */
-function nextPath(request: FastifyRequest, cursor: string): string {
-  const params = request.params as Record<string, string>
-  const path = (request.routeOptions.url ?? '').replace(/:(\w+)/g, (_, name) => encodeURIComponent(params[name] ?? ''))
-  const sent = new URLSearchParams(request.originalUrl.split('?')[1] ?? '')
-  sent.set('cursor', cursor)
-  sent.sort()
-  return `${path}?${sent}`
 }
 
 /** The Vary header with one more name; CORS may have set it already. */

@@ -2,6 +2,7 @@ import { type Expression, expressionBuilder, type SqlBool, sql } from 'kysely'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text, timestamptz } from '../database/input-table.ts'
+import { lookUpSized, sizedColumn, sizedColumns } from '../database/large-rows.ts'
 import { atOrAfter, before, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
@@ -21,8 +22,16 @@ const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entr
     )
     .select(['input.ordinal', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
 
-export const findEntry = batchLoader((db, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
-  selectEventContexts(db, projectIds, entryIds).select(['e.created_at', 'e.updated_at', 'e.entry_data']),
+export const findEntry = lookUpSized('entry_data', (isWhole) =>
+  batchLoader(
+    (db, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
+      selectEventContexts(db, projectIds, entryIds).select([
+        'e.created_at',
+        'e.updated_at',
+        sizedColumn('e.entry_data', isWhole).as('entry_data'),
+      ]),
+    { isLookUp: !isWhole },
+  ),
 )
 
 /** What all events of an entry have in common, without the entry's data, which may be large (ADR 0002). */
@@ -46,8 +55,9 @@ export const selectEntryPageViewsPage = defineList(
     sortKey: ['updated_at', 'entry_id'],
     isSortKey: isInstantAndId,
   },
-  (db, page, inOrder) =>
-    db
+  (db, page, inOrder, isWhole) => {
+    const { value, value_bytes } = sizedColumns(['v.page_views'], isWhole)
+    return db
       .selectFrom(
         db
           .selectFrom('entries')
@@ -69,9 +79,11 @@ export const selectEntryPageViewsPage = defineList(
         'entries.contact_id',
         'entries.created_at',
         'entries.updated_at',
-        'v.page_views',
+        value('v.page_views').as('page_views'),
+        value_bytes,
       ])
-      .$call(inOrder),
+      .$call(inOrder)
+  },
 )
 
 /** An event of the query around, of which the contact, the module and the instant are known. */

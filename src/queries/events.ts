@@ -1,3 +1,4 @@
+import { sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import { prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId } from '../domain/cursor.ts'
@@ -12,26 +13,32 @@ export const selectEventsPage = defineList(
     sortKey: ['timestamp', 'event_id'],
     isSortKey: isInstantAndId,
   },
-  (db, page) =>
-    db
+  (db, page, _inOrder, isWhole) => {
+    const { value, value_bytes } = sizedColumns(
+      ['page_id', 'page_key', 'max_page_id', 'max_page_key', 'custom_event_props'],
+      isWhole,
+    )
+    return db
       .selectFrom('events')
       .select([
         'event_id',
         'module_version_number',
         'timestamp',
-        'page_id',
-        'page_key',
         'page_index',
-        'max_page_id',
-        'max_page_key',
         'max_page_index',
         'total_pages',
         'event_type',
         'view_type',
         'custom_event_name',
-        'custom_event_props',
+        value('page_id').as('page_id'),
+        value('page_key').as('page_key'),
+        value('max_page_id').as('max_page_id'),
+        value('max_page_key').as('max_page_key'),
+        value('custom_event_props').as('custom_event_props'),
+        value_bytes,
       ])
-      .$call(page),
+      .$call(page)
+  },
 )
 
 export const insertEvents = prepareInsert('events', {

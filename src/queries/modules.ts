@@ -2,6 +2,7 @@ import { type Expression, expressionBuilder, sql } from 'kysely'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, integer, text, timestamptz } from '../database/input-table.ts'
+import { lookUpSized, sizedColumn } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 import { isInt32 } from '../domain/cursor.ts'
@@ -45,20 +46,31 @@ function versionInEffect(module: ModuleRef, instant: Expression<IsoTimestamp>) {
 }
 
 /** A module with its production definition, which is that of the version last published. */
-export const findModule = batchLoader((db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
-  db
-    .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
-    .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
-    )
-    .innerJoinLateral(
-      (eb) =>
-        publishedVersion({ project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') }, 'last')
-          .select('v.json_string as json_string_prod')
-          .as('production'),
-      (join) => join.onTrue(),
-    )
-    .select(['input.ordinal', 'm.module_id', 'm.title', 'm.group_id', 'm.project_id', 'production.json_string_prod']),
+export const findModule = lookUpSized('json_string_prod', (isWhole) =>
+  batchLoader(
+    (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
+      db
+        .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
+        .innerJoin('modules as m', (join) =>
+          join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
+        )
+        .innerJoinLateral(
+          (eb) =>
+            publishedVersion({ project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') }, 'last')
+              .select(sizedColumn('v.json_string', isWhole).as('json_string_prod'))
+              .as('production'),
+          (join) => join.onTrue(),
+        )
+        .select([
+          'input.ordinal',
+          'm.module_id',
+          'm.title',
+          'm.group_id',
+          'm.project_id',
+          'production.json_string_prod',
+        ]),
+    { isLookUp: !isWhole },
+  ),
 )
 
 /** The module's id, if the module exists. */
@@ -84,23 +96,32 @@ export const selectModuleVersionsPage = defineList(
   (db, page) => db.selectFrom('module_versions').select(['module_id', 'version_number', 'saved_at']).$call(page),
 )
 
-export const findModuleVersion = batchLoader(
-  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, versionNumbers: Parameter<number[]>) =>
-    db
-      .selectFrom(
-        inputTable({
-          project_id: text(projectIds),
-          module_id: text(moduleIds),
-          version_number: integer(versionNumbers),
-        }),
-      )
-      .innerJoin('module_versions as v', (join) =>
-        join
-          .onRef('v.project_id', '=', 'input.project_id')
-          .onRef('v.module_id', '=', 'input.module_id')
-          .onRef('v.version_number', '=', 'input.version_number'),
-      )
-      .select(['input.ordinal', 'v.module_id', 'v.version_number', 'v.saved_at', 'v.json_string']),
+export const findModuleVersion = lookUpSized('json_string', (isWhole) =>
+  batchLoader(
+    (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, versionNumbers: Parameter<number[]>) =>
+      db
+        .selectFrom(
+          inputTable({
+            project_id: text(projectIds),
+            module_id: text(moduleIds),
+            version_number: integer(versionNumbers),
+          }),
+        )
+        .innerJoin('module_versions as v', (join) =>
+          join
+            .onRef('v.project_id', '=', 'input.project_id')
+            .onRef('v.module_id', '=', 'input.module_id')
+            .onRef('v.version_number', '=', 'input.version_number'),
+        )
+        .select([
+          'input.ordinal',
+          'v.module_id',
+          'v.version_number',
+          'v.saved_at',
+          sizedColumn('v.json_string', isWhole).as('json_string'),
+        ]),
+    { isLookUp: !isWhole },
+  ),
 )
 
 /**

@@ -7,6 +7,7 @@ import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { readDocument } from '../../src/http/document.ts'
 import { errorHandler } from '../../src/http/error-handler.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
@@ -193,6 +194,7 @@ describe('watchResponses', () => {
       handlers: { ...handlers, listModuleVersions: async () => result() as never },
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
+      gate: new ReadGate(),
       basePath: '',
     })
     await app.inject({ url: exampleCall('listModuleVersions').path, headers: { 'x-api-key': api.key } })
@@ -200,7 +202,7 @@ describe('watchResponses', () => {
     return violations.join('\n')
   }
   const { json_string: _, ...summary } = version
-  const page = (row: object) => () => new Page([row], undefined)
+  const page = (row: object) => () => new Page([row], () => undefined)
 
   test('finds nothing in a documented response', async () => {
     expect(await watch(page(summary))).toBe('')

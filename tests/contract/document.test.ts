@@ -9,6 +9,7 @@ import { STATUS_OF } from '../../src/domain/errors.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { type ApiDocument, type Operation, readDocument } from '../../src/http/document.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
@@ -107,6 +108,7 @@ describe('the service refuses to start', () => {
       handlers,
       context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
       authenticator: new Authenticator(api.db, undefined, () => {}),
+      gate: new ReadGate(),
       basePath: '',
     })
   }

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { atOrAfter, before, defineList } from '../../src/database/list.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { isInstantAndId, isInt32 } from '../../src/domain/cursor.ts'
+import { UNLIMITED } from '../support/lease.ts'
 
 const VERSIONS = {
   operation: 'listModuleVersions',
@@ -59,6 +60,7 @@ test('a list whose query leaves the page out is refused when it is built', async
   const request = {
     path: { projectId: 'demo', moduleId: 'skin-quiz' },
     query: { limit: 10, direction: 'ASC' as const },
+    lease: UNLIMITED,
   }
   await expect(select({} as Database, request)).rejects.toThrow('parameter 1 of 3 is not in the query')
 })

@@ -6,6 +6,7 @@ import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts
 import { selectEntriesInEffect, selectEntryPageViewsPage } from '../../src/queries/entries.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase, withSettings } from '../support/database.ts'
+import { UNLIMITED } from '../support/lease.ts'
 
 // Rows come in their order and not in that of the plan, which PostgreSQL may choose anew at any time.
 
@@ -57,7 +58,11 @@ async function without<T>(settings: string[], work: (db: Database) => Promise<T>
 
 test('the page-view list, when PostgreSQL joins in the order of the modules', async () => {
   const page = await without(['nestloop', 'hashjoin'], (db) =>
-    selectEntryPageViewsPage(db, { path: { projectId: 'p' }, query: { limit: 10, direction: 'ASC' } }),
+    selectEntryPageViewsPage(db, {
+      path: { projectId: 'p' },
+      query: { limit: 10, direction: 'ASC' },
+      lease: UNLIMITED,
+    }),
   )
   expect(page.rows.map(({ module_id }) => module_id)).toEqual(MODULES)
 })

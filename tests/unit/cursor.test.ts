@@ -117,9 +117,9 @@ describe('paginate', () => {
       ['list'],
       { limit, direction: 'ASC' },
       isInt32,
-      async ({ take, after, direction }) => {
-        expect([after, direction, take]).toEqual([undefined, 'ASC', limit + 1])
-        return Array.from({ length: Math.min(stored, take) }, (_, i) => i)
+      async ({ limit: most, after, direction }) => {
+        expect([after, direction, most]).toEqual([undefined, 'ASC', limit])
+        return { rows: Array.from({ length: Math.min(stored, most) }, (_, i) => i), more: stored > most }
       },
       (row) => [row],
     )
@@ -131,8 +131,9 @@ describe('paginate', () => {
     [10, 10, 10, false],
     [11, 10, 10, true],
   ])('of %i rows, %i a page, returns %i and a next page: %s', async (stored, limit, count, more) => {
-    const { rows, next } = await page(stored, limit)
+    const { rows, cursorAfter } = await page(stored, limit)
     expect(rows).toHaveLength(count)
+    const next = cursorAfter(count)
     expect(next !== undefined).toBe(more)
     if (next !== undefined) expect(decodeCursor(fingerprint(['list', 'ASC']), next, isInt32)).toEqual([limit - 1])
   })

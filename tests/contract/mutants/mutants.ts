@@ -8,6 +8,7 @@ import { findEntry } from '../../../src/queries/entries.ts'
 import { selectModules } from '../../../src/queries/modules.ts'
 import { projectExists, selectProjects } from '../../../src/queries/projects.ts'
 import { operations } from '../../support/contract.ts'
+import { UNLIMITED } from '../../support/lease.ts'
 import type { Detector } from './detectors.ts'
 import {
   changeHead,
@@ -661,7 +662,7 @@ export const MUTANTS: Record<string, Mutant> = {
       onError('entry_not_found', async ({ request }, own, db) => {
         const { entryId } = request.params as { entryId: string }
         for (const { project_id } of await selectProjects(db)) {
-          if (await findEntry(db, project_id, entryId)) request.params = { projectId: project_id, entryId }
+          if (await findEntry(db, UNLIMITED, project_id, entryId)) request.params = { projectId: project_id, entryId }
         }
         return own()
       }),

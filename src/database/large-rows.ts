@@ -1,0 +1,93 @@
+import { type RawBuilder, sql } from 'kysely'
+import type { Slice } from '../domain/cursor.ts'
+import type { ReadLease } from '../domain/read-lease.ts'
+import type { Database } from './pool.ts'
+
+// Large rows (ADR 0019): a query first leaves out the values of large rows and gives their size, which PostgreSQL knows
+// without reading them. They are read only then: as many as fit into a page, and when there is room for them.
+
+/** How large the values of a row may be for a query that leaves out those of large rows. */
+export const SMALL_ROW_bytes = 4 * 1024
+
+/** The same for a row that is looked up by its key. */
+export const SMALL_VALUE_bytes = 64 * 1024
+
+/** How many bytes of values the rows of a page may have; one row may have more. */
+const MAX_PAGE_bytes = 8 * 1024 * 1024
+
+/** A row with the size of its values of any length, in bytes. */
+export interface SizedRow {
+  value_bytes?: number
+}
+
+/** In SQL, columns of any length, and the size of all of them. @param isWhole whether large ones are read, too */
+export function sizedColumns<const Columns extends readonly string[]>(columns: Columns, isWhole: boolean) {
+  const sizes = columns.map((column) => sql`coalesce(octet_length(${sql.ref(column)}), 0)`)
+  const bytes = sql<number>`(${sql.join(sizes, sql` + `)})`
+  return {
+    value_bytes: bytes.as('value_bytes'),
+    value: (column: Columns[number]) => selectUpTo(column, bytes, isWhole, SMALL_ROW_bytes),
+  }
+}
+
+const selectUpTo = (column: string, bytes: RawBuilder<number>, isWhole: boolean, small_bytes: number) =>
+  isWhole
+    ? sql<string>`${sql.ref(column)}`
+    : sql<string | null>`CASE WHEN ${bytes} <= ${sql.lit(small_bytes)} THEN ${sql.ref(column)} END`
+
+/** In SQL, a column of any length that is not null; null for a large value unless the query `isWhole`. */
+export const sizedColumn = (column: string, isWhole: boolean) =>
+  selectUpTo(column, sql`octet_length(${sql.ref(column)})`, isWhole, SMALL_VALUE_bytes)
+
+/**
+ * Makes a look-up that reads a large value only when there is room for it.
+ *
+ * @param name of the column, a {@link sizedColumn}
+ * @param load makes the look-up, with large values or without
+ */
+export function lookUpSized<Name extends string, Key extends unknown[], Row extends Record<Name, string | null>>(
+  name: Name,
+  load: (isWhole: boolean) => (db: Database, ...key: Key) => Promise<Row | undefined>,
+) {
+  const [find, findWhole] = [load(false), load(true)]
+  return async (db: Database, lease: ReadLease, ...key: Key) => {
+    let row = await find(db, ...key)
+    if (row?.[name] === null) {
+      await lease.extend(MAX_PAGE_bytes)
+      row = await findWhole(db, ...key)
+    }
+    return row as (Omit<Row, Name> & Record<Name, string>) | undefined
+  }
+}
+
+/**
+ * Selects the rows of a page, of large ones only as many as fit.
+ *
+ * @param limit the most rows of the page
+ * @param select selects rows from the beginning of the page on: how many at most, and whether with the values of large ones
+ */
+export async function selectPage<Row extends SizedRow>(
+  limit: number,
+  lease: ReadLease,
+  select: (count: number, isWhole: boolean) => Promise<Row[]>,
+): Promise<Slice<Row>> {
+  // One row more than the page holds shows whether there is another page.
+  const rows = await select(limit + 1, false)
+  const page = rows.slice(0, limit)
+  if (page.every(({ value_bytes = 0 }) => value_bytes <= SMALL_ROW_bytes)) {
+    return { rows: page, more: rows.length > limit }
+  }
+  const { count, bytes } = fitting(page)
+  await lease.extend(bytes)
+  return { rows: await select(count, true), more: rows.length > count }
+}
+
+/** How many rows fit into a page, at least one, and their size. */
+function fitting(rows: SizedRow[]): { count: number; bytes: number } {
+  let bytes = 0
+  for (const [count, { value_bytes = 0 }] of rows.entries()) {
+    if (count > 0 && bytes + value_bytes > MAX_PAGE_bytes) return { count, bytes }
+    bytes += value_bytes
+  }
+  return { count: rows.length, bytes }
+}

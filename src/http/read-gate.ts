@@ -1,0 +1,299 @@
+import type { ServerResponse } from 'node:http'
+import { serviceUnavailable } from '../domain/errors.ts'
+import type { ReadLease } from '../domain/read-lease.ts'
+
+const KiB = 1024
+const MiB = 1024 * KiB
+
+/** What all reads may use together, and those of one project. */
+interface Limit {
+  all: number
+  project: number
+}
+
+export interface ReadGateOptions {
+  /** Reads between their admission and their serialized body. */
+  reads: Limit
+  /** Bytes that those may read from the database. One read may always have a project's share, however much it asks for. */
+  reading_bytes: Limit
+  /** Bytes of serialized bodies that are not sent yet. */
+  unsent_bytes: Limit
+  /** Reads that wait for their admission. */
+  waiting: Limit
+  /** How long a read may wait, in milliseconds. */
+  maxWait_ms: number
+  /** How long a client may read nothing of its response, in milliseconds, before it is disconnected. */
+  maxStall_ms: number
+  /** The same while other reads wait for the memory of such responses. */
+  maxStallUnderPressure_ms: number
+}
+
+export const READ_GATE_DEFAULTS: ReadGateOptions = {
+  // Light reads share round trips to the database; more at once would not be faster.
+  reads: { all: 128, project: 64 },
+  // So few large reads at once that a connection to the database is left for the small ones of other projects.
+  reading_bytes: { all: 16 * MiB, project: 8 * MiB },
+  unsent_bytes: { all: 64 * MiB, project: 32 * MiB },
+  waiting: { all: 1_000, project: 500 },
+  maxWait_ms: 5_000,
+  maxStall_ms: 30_000,
+  maxStallUnderPressure_ms: 2_000,
+}
+
+const SWEEP_INTERVAL_ms = 500
+
+/** How much of something is used, in all and by project. */
+class Usage {
+  readonly #limit: Limit
+  readonly #byProject = new Map<string, number>()
+  total = 0
+
+  constructor(limit: Limit) {
+    this.#limit = limit
+  }
+
+  /** Whether as much may be used in addition. More than a project's share counts as the share. */
+  allows(project: string, amount: number): boolean {
+    const { all, project: share } = this.#limit
+    const counted = Math.min(amount, share)
+    return (this.#byProject.get(project) ?? 0) + counted <= share && this.total + counted <= all
+  }
+
+  add(project: string, amount: number): void {
+    const used = (this.#byProject.get(project) ?? 0) + amount
+    if (used === 0) this.#byProject.delete(project)
+    else this.#byProject.set(project, used)
+    this.total += amount
+  }
+}
+
+/** A read that waits to be admitted. */
+interface Waiting {
+  lease: Lease
+  bytes: number
+  admit: () => void
+}
+
+/**
+ * Admits reads so that no project can take the service hostage (ADR 0019): it bounds how many there are at once and how
+ * many bytes they hold, gives none more than its share, and lets the others wait in a queue for each project, which take
+ * turns. It disconnects clients that do not read their responses.
+ */
+export class ReadGate {
+  readonly #options: ReadGateOptions
+  readonly #reads: Usage
+  readonly #reading: Usage
+  readonly #unsent: Usage
+  readonly #waiting: Usage
+  /** By project; the one whose turn is next comes first. */
+  readonly #queues = new Map<string, Waiting[]>()
+  readonly #sending = new Set<Lease>()
+  readonly #sweep: NodeJS.Timeout
+  /** How many reads were admitted, refused, and cancelled while they waited, and how many clients were disconnected. */
+  readonly counts = { admitted: 0, refused: 0, cancelled: 0, cut: 0 }
+
+  constructor(options: Partial<ReadGateOptions> = {}) {
+    this.#options = { ...READ_GATE_DEFAULTS, ...options }
+    this.#reads = new Usage(this.#options.reads)
+    this.#reading = new Usage(this.#options.reading_bytes)
+    this.#unsent = new Usage(this.#options.unsent_bytes)
+    this.#waiting = new Usage(this.#options.waiting)
+    this.#sweep = setInterval(() => this.#disconnectStalled(), SWEEP_INTERVAL_ms).unref()
+  }
+
+  /** What is used now. */
+  get usage() {
+    return { reads: this.#reads.total, waiting: this.#waiting.total, unsent_bytes: this.#unsent.total }
+  }
+
+  close(): void {
+    clearInterval(this.#sweep)
+  }
+
+  /**
+   * Waits until a read may begin. It ends with its response.
+   *
+   * @param bytes the most that it reads from the database, unless it asks its lease for more
+   * @throws ApiError service_unavailable when too many wait already, when it has waited too long, and when its client is gone
+   */
+  async admit(project: string, bytes: number, response: ServerResponse): Promise<Lease> {
+    const lease = new Lease(this, project, response)
+    await this.enter(lease, bytes)
+    return lease
+  }
+
+  /** For leases: begins reading as many bytes, or waits for it. */
+  enter(lease: Lease, bytes: number): Promise<void> | undefined {
+    if (lease.isClosed) return this.#refuse('cancelled')
+    if (!this.#queues.has(lease.project) && this.#allows(lease.project, bytes)) {
+      this.#start(lease, bytes)
+      return
+    }
+    if (!this.#waiting.allows(lease.project, 1)) return this.#refuse('refused')
+    return this.#wait(lease, bytes)
+  }
+
+  /** For leases: the read is over, which had been admitted with as many bytes. */
+  leave({ project }: Lease, bytes: number): void {
+    this.#reads.add(project, -1)
+    this.#reading.add(project, -bytes)
+    this.#admitWaiting()
+  }
+
+  /** For leases: there are more bytes to send than before, or fewer. */
+  changeUnsent(lease: Lease, bytes: number): void {
+    this.#unsent.add(lease.project, bytes)
+    if (lease.isSending) this.#sending.add(lease)
+    else this.#sending.delete(lease)
+    if (bytes < 0) this.#admitWaiting()
+  }
+
+  #allows(project: string, bytes: number): boolean {
+    return this.#reads.allows(project, 1) && this.#reading.allows(project, bytes) && this.#unsent.allows(project, bytes)
+  }
+
+  #start(lease: Lease, bytes: number): void {
+    const counted = Math.min(bytes, this.#options.reading_bytes.project)
+    this.#reads.add(lease.project, 1)
+    this.#reading.add(lease.project, counted)
+    this.counts.admitted += 1
+    lease.start(counted)
+  }
+
+  async #refuse(reason: 'refused' | 'cancelled'): Promise<never> {
+    this.counts[reason] += 1
+    throw serviceUnavailable()
+  }
+
+  #wait(lease: Lease, bytes: number): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const { project } = lease
+    const queue = this.#queues.get(project) ?? []
+    this.#queues.set(project, queue)
+    this.#waiting.add(project, 1)
+    const end = () => {
+      clearTimeout(timeout)
+      lease.onClose = undefined
+      this.#waiting.add(project, -1)
+    }
+    const leave = (reason: 'refused' | 'cancelled') => {
+      queue.splice(queue.indexOf(waiting), 1)
+      if (queue.length === 0) this.#queues.delete(project)
+      end()
+      this.#refuse(reason).catch(reject)
+      // Perhaps only this one did not fit.
+      this.#admitWaiting()
+    }
+    const admit = () => {
+      end()
+      this.#start(lease, bytes)
+      resolve()
+    }
+    const waiting = { lease, bytes, admit }
+    const timeout = setTimeout(() => leave('refused'), this.#options.maxWait_ms)
+    lease.onClose = () => leave('cancelled')
+    queue.push(waiting)
+    return promise
+  }
+
+  /** Admits whoever fits, the projects in turn. */
+  #admitWaiting(): void {
+    // A project that is put back comes to the end of the same iteration.
+    for (const [project, queue] of this.#queues) {
+      const [first] = queue
+      if (!first || !this.#allows(project, first.bytes)) continue
+      queue.shift()
+      this.#queues.delete(project)
+      if (queue.length > 0) this.#queues.set(project, queue)
+      first.admit()
+    }
+  }
+
+  #disconnectStalled(): void {
+    const { maxStall_ms, maxStallUnderPressure_ms } = this.#options
+    const isUnderPressure = [...this.#queues].some(
+      ([project, [first]]) => first && !this.#unsent.allows(project, first.bytes),
+    )
+    const progressedBefore_ms = performance.now() - (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)
+    for (const lease of this.#sending) {
+      if (lease.progressed_ms > progressedBefore_ms) continue
+      this.counts.cut += 1
+      lease.disconnect()
+    }
+  }
+}
+
+/** What one read uses of a {@link ReadGate}, until its response ends. */
+export class Lease implements ReadLease {
+  readonly #gate: ReadGate
+  readonly #response: ServerResponse
+  readonly project: string
+  /** What it was admitted with, while it reads. */
+  #reading_bytes: number | undefined
+  #unsent_bytes = 0
+  /** When the client last took a part of the body, on the clock of performance.now(). */
+  progressed_ms = 0
+  /** Called when the response ends. */
+  onClose: (() => void) | undefined
+
+  constructor(gate: ReadGate, project: string, response: ServerResponse) {
+    this.#gate = gate
+    this.#response = response
+    this.project = project
+    response.once('close', () => this.#close())
+  }
+
+  /** Whether the response has ended, or its client is gone. */
+  get isClosed(): boolean {
+    return this.#response.destroyed
+  }
+
+  get isSending(): boolean {
+    return this.#unsent_bytes > 0
+  }
+
+  /** For the gate: it was admitted with as many bytes. */
+  start(bytes: number): void {
+    this.#reading_bytes = bytes
+  }
+
+  async extend(bytes: number): Promise<void> {
+    this.#leave()
+    await this.#gate.enter(this, bytes)
+  }
+
+  /** Nothing more is read: the body is ready to be sent. A client that is gone does not end a read before. */
+  send(bytes: number): void {
+    this.progressed_ms = performance.now()
+    if (!this.isClosed) this.#setUnsent(bytes)
+    this.#leave()
+  }
+
+  /** The client has taken a part of the body. */
+  sent(bytes: number): void {
+    this.progressed_ms = performance.now()
+    this.#setUnsent(Math.max(0, this.#unsent_bytes - bytes))
+  }
+
+  disconnect(): void {
+    this.#response.destroy()
+  }
+
+  #leave(): void {
+    if (this.#reading_bytes === undefined) return
+    const bytes = this.#reading_bytes
+    this.#reading_bytes = undefined
+    this.#gate.leave(this, bytes)
+  }
+
+  #setUnsent(bytes: number): void {
+    const change = bytes - this.#unsent_bytes
+    this.#unsent_bytes = bytes
+    this.#gate.changeUnsent(this, change)
+  }
+
+  #close(): void {
+    this.onClose?.()
+    this.#setUnsent(0)
+  }
+}

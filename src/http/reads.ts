@@ -1,0 +1,74 @@
+import type { FastifyReply, FastifyRequest, onSendHookHandler, preSerializationHookHandler } from 'fastify'
+import type { Page } from '../domain/cursor.ts'
+import type { Lease, ReadGate } from './read-gate.ts'
+import { BodyStream, isLarge, MAX_PAGE_bytes, type Serialized, serializeLarge, serializeRows } from './response-body.ts'
+
+/** What a row is expected to take at most; a read that finds larger ones asks for more (src/database/large-rows.ts). */
+const ROW_bytes = 4 * 1024
+/** The same for what is looked up by its key. */
+const LOOK_UP_bytes = 64 * 1024
+
+const leases = new WeakMap<FastifyRequest, Lease>()
+const pages = new WeakMap<object, Page<unknown>>()
+
+/** Waits until a read may begin. @throws ApiError service_unavailable */
+export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: FastifyReply): Promise<Lease> {
+  const { projectId } = request.params as { projectId: string }
+  const { limit } = request.query as { limit?: number }
+  const lease = await gate.admit(projectId, limit === undefined ? LOOK_UP_bytes : limit * ROW_bytes, reply.raw)
+  leases.set(request, lease)
+  return lease
+}
+
+/** The payload of a page: its rows. {@link serializeRead} adds the headers that lead to the next one. */
+export function rowsOf(page: Page<unknown>): unknown[] {
+  pages.set(page.rows, page)
+  return page.rows
+}
+
+/** A preSerialization hook for lists and large results. It ends a page that becomes too large. */
+export const serializeRead: preSerializationHookHandler<unknown> = (request, reply, payload, done) => {
+  const result = payload as object
+  if (reply.statusCode !== 200) done(null, payload)
+  // Nobody is there to read it.
+  else if (reply.raw.destroyed) done(null, '')
+  else if (Array.isArray(result)) {
+    const page = pages.get(result)
+    const finish = ({ body, rows }: Serialized) => {
+      const cursor = page?.cursorAfter(rows)
+      if (cursor !== undefined) {
+        reply.header('next-cursor', cursor).header('link', `<${nextPath(request, cursor)}>; rel="next"`)
+      }
+      done(null, body)
+    }
+    const serialized = serializeRows(result, page ? MAX_PAGE_bytes : Number.POSITIVE_INFINITY)
+    if (serialized instanceof Promise) serialized.then(finish, done)
+    else finish(serialized)
+  } else if (isLarge(result)) serializeLarge(result).then((body) => done(null, body), done)
+  else done(null, payload)
+}
+
+/** A serializer of what {@link serializeRead} has left. */
+export const serializeUnlessDone = (serialize: (result: object) => string | Buffer) => () => (payload: unknown) =>
+  (typeof payload === 'string' || payload instanceof BodyStream ? payload : serialize(payload as object)) as string
+
+/** An onSend hook: the read is over, and its body on the way to the client. */
+export const endRead: onSendHookHandler<unknown> = (request, reply, payload, done) => {
+  const lease = leases.get(request)
+  if (payload instanceof BodyStream) {
+    reply.header('content-length', payload.bytes)
+    payload.onPart = (bytes) => lease?.sent(bytes)
+    lease?.send(payload.bytes)
+  } else lease?.send((payload as string | Buffer | null)?.length ?? 0)
+  done(null, payload)
+}
+
+/** The path and query of the next page: this request's, with the cursor set. */
+function nextPath(request: FastifyRequest, cursor: string): string {
+  const params = request.params as Record<string, string>
+  const path = (request.routeOptions.url ?? '').replace(/:(\w+)/g, (_, name) => encodeURIComponent(params[name] ?? ''))
+  const sent = new URLSearchParams(request.originalUrl.split('?')[1] ?? '')
+  sent.set('cursor', cursor)
+  sent.sort()
+  return `${path}?${sent}`
+}

@@ -1,0 +1,130 @@
+import { createHash } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+
+// Responses whose size no limit of the document bounds: a page ends before it has more than 8 MiB, and what is larger by
+// itself is sent part by part.
+
+const MAX_PAGE_bytes = 8 * 1024 * 1024
+const project = { project_id: 'demo' }
+/** Of two-byte, four-byte and escaped characters, so that wherever it is cut, it is within one. */
+const text = (length: number) => 'é🦉"\n'.repeat(Math.ceil(length / 5)).slice(0, length)
+const DEFINITION = JSON.stringify({ text: text(700_000) })
+const SMALL = JSON.stringify({ text: 'x'.repeat(64 * 1024 - 11) })
+
+/** The kilobytes of the page keys of each entry: of 12 entries, one is larger than a page and two fill one. */
+const SIZES_kB = [1, 3_000, 5, 4_500, 4_500, 1, 9_000, 1, 0, 2_500, 2_500, 2_500]
+const at = (second: number) => new Date(Date.UTC(2026, 1, 1, 0, 0, second)).toISOString()
+
+function* records(): Generator<object> {
+  const module = { ...project, module_id: 'large' }
+  yield { type: 'module', ...module, group_id: 'clinic', title: 'Large' }
+  const saved = { saved_at: at(0), published_at: at(0) }
+  yield { type: 'module_version', ...module, ...saved, version_number: 1, json_string: SMALL }
+  yield { type: 'module_version', ...module, ...saved, published_at: at(1), version_number: 2, json_string: DEFINITION }
+  for (const [i, size_kB] of SIZES_kB.entries()) {
+    const entry = { ...project, entry_id: `large-${i}` }
+    yield { type: 'contact', ...project, contact_id: `large-${i}`, identifiers: [] }
+    const ids = { module_id: 'large', contact_id: `large-${i}` }
+    yield { type: 'entry', ...entry, ...ids, created_at: at(0), updated_at: at(i), entry_data: DEFINITION }
+    // Texts without escapes, whose size is known before they are read.
+    for (let k = 0; k < size_kB; k += 500) {
+      const page = {
+        view_type: 'flowpage',
+        page_id: `p${k}`,
+        page_index: 1,
+        page_key: 'k'.repeat(1000 * Math.min(500, size_kB - k)),
+      }
+      yield { type: 'event', ...entry, event_id: `${i}-${k}`, timestamp: at(k), event_type: 'flowpage.viewed', ...page }
+    }
+  }
+}
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp({
+    fill: async (url) => {
+      await importFile(url, EXAMPLES)
+      await importInto(url, records())
+    },
+    twins: false,
+  })
+})
+afterAll(() => api.close())
+
+/** Every page of a list, from the first to the last. */
+async function pagesOf(path: string): Promise<{ bytes: number; rows: Record<string, unknown>[] }[]> {
+  const pages = []
+  for (let next: string | undefined = path; next !== undefined; ) {
+    const response = await api.call({ path: next })
+    expect(response.statusCode).toBe(200)
+    expect(Number(response.headers['content-length'])).toBe(response.rawPayload.length)
+    pages.push({ bytes: response.rawPayload.length, rows: response.json() })
+    const { link } = response.headers
+    expect(link === undefined).toBe(response.headers['next-cursor'] === undefined)
+    next = /^<(.*)>; rel="next"$/.exec(String(link ?? ''))?.[1]
+  }
+  return pages
+}
+
+describe.each(['ASC', 'DESC'])('a walk through large rows, %s', (direction) => {
+  const window = `updated_after=${at(0)}&updated_before=${at(60)}&direction=${direction}`
+
+  test.each([3, 1000])('gives each entry once, in pages of at most %i rows and 8 MiB', async (limit) => {
+    const pages = await pagesOf(`/projects/demo/entries-page-views?${window}&limit=${limit}`)
+    const ids = SIZES_kB.map((_, i) => `large-${i}`)
+    expect(pages.flatMap(({ rows }) => rows.map((row) => row.entry_id))).toEqual(
+      direction === 'ASC' ? ids : ids.toReversed(),
+    )
+    for (const { bytes, rows } of pages) {
+      expect(rows.length).toBeGreaterThan(0)
+      if (rows.length > 1) expect(bytes).toBeLessThanOrEqual(MAX_PAGE_bytes)
+    }
+    // None could have held the first row of the next.
+    if (limit === 1000) {
+      for (const [i, { bytes }] of pages.slice(0, -1).entries()) {
+        const [first] = pages[i + 1]?.rows ?? []
+        expect(bytes + Buffer.byteLength(JSON.stringify(first))).toBeGreaterThan(MAX_PAGE_bytes)
+      }
+    }
+    for (const row of pages.flatMap(({ rows }) => rows)) {
+      const length = (row.page_views as { page_key: string }[]).reduce((sum, view) => sum + view.page_key.length, 0)
+      expect(length).toBe(1000 * (SIZES_kB[ids.indexOf(String(row.entry_id))] ?? 0))
+    }
+  })
+
+  test('gives each event once', async () => {
+    const pages = await pagesOf(`/projects/demo/entries/large-6/events?limit=1000&direction=${direction}`)
+    expect(pages.length).toBeGreaterThan(1)
+    for (const { bytes } of pages) expect(bytes).toBeLessThanOrEqual(MAX_PAGE_bytes)
+    const keys = pages.flatMap(({ rows }) => rows.map((row) => row.page_id))
+    const all = Array.from({ length: 18 }, (_, i) => `p${500 * i}`)
+    expect(keys).toEqual(direction === 'ASC' ? all : all.toReversed())
+  })
+})
+
+describe.each([
+  ['a module', '/projects/demo/modules/large', 'json_string_prod', DEFINITION],
+  ['a version', '/projects/demo/modules/large/versions/2', 'json_string', DEFINITION],
+  ['a version as large as is read at once', '/projects/demo/modules/large/versions/1', 'json_string', SMALL],
+  ['an entry', '/projects/demo/entries/large-3', 'entry_data', DEFINITION],
+])('%s', (_, path, field, expected) => {
+  test('is sent whole, with its entity tag', async () => {
+    const response = await api.call({ path })
+    expect(response.json()[field]).toBe(expected)
+    expect(response.headers['content-length']).toBe(String(response.rawPayload.length))
+    const etag = `"${createHash('sha256').update(response.rawPayload).digest('base64url')}"`
+    expect(response.headers.etag).toBe(etag)
+
+    const head = await api.call({ method: 'HEAD', path })
+    expect(head.rawPayload).toHaveLength(0)
+    expect(head.headers).toMatchObject({ etag, 'content-length': response.headers['content-length'] })
+    const unchanged = await api.call({ path, headers: { 'if-none-match': etag } })
+    expect([unchanged.statusCode, unchanged.body]).toEqual([304, ''])
+  })
+
+  test('is the same for several at once', async () => {
+    const responses = await Promise.all(Array.from({ length: 5 }, () => api.call({ path })))
+    for (const response of responses) expect(response.json()[field]).toBe(expected)
+  })
+})

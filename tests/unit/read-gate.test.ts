@@ -1,0 +1,279 @@
+import { EventEmitter } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { setImmediate } from 'node:timers/promises'
+import fc from 'fast-check'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { type Lease, ReadGate, type ReadGateOptions } from '../../src/http/read-gate.ts'
+
+/** A response, as far as the gate knows it. */
+class FakeResponse extends EventEmitter {
+  destroyed = false
+  destroy(): void {
+    if (this.destroyed) return
+    this.destroyed = true
+    this.emit('close')
+  }
+}
+
+const OPTIONS: ReadGateOptions = {
+  reads: { all: 4, project: 2 },
+  reading_bytes: { all: 100, project: 50 },
+  unsent_bytes: { all: 200, project: 100 },
+  waiting: { all: 4, project: 2 },
+  maxWait_ms: 5_000,
+  maxStall_ms: 30_000,
+  maxStallUnderPressure_ms: 2_000,
+}
+
+let gate: ReadGate
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'] })
+  gate = new ReadGate(OPTIONS)
+})
+afterEach(() => {
+  gate.close()
+  vi.useRealTimers()
+})
+
+interface Read {
+  project: string
+  response: FakeResponse
+  admission: Promise<Lease>
+  lease?: Lease
+  /** The code of the error that refused it. */
+  error?: string
+}
+
+function read(project: string, bytes = 1): Read {
+  const response = new FakeResponse()
+  const one: Read = {
+    project,
+    response,
+    admission: gate.admit(project, bytes, response as unknown as ServerResponse),
+  }
+  one.admission.then(
+    (lease) => {
+      one.lease = lease
+    },
+    (error) => {
+      one.error = error.errorCode
+    },
+  )
+  return one
+}
+
+const reads = (count: number, project: string, bytes?: number) =>
+  Array.from({ length: count }, () => read(project, bytes))
+const lease = async (one: Read) => one.admission
+/** Which of the reads were admitted, and which refused. */
+async function states(all: Read[]): Promise<string[]> {
+  await setImmediate()
+  return all.map((one) => (one.lease ? 'admitted' : (one.error ?? 'waits')))
+}
+/** Ends a read, with its response. */
+async function end(one: Read): Promise<void> {
+  ;(await lease(one)).send(0)
+  one.response.destroy()
+}
+const IDLE = { reads: 0, waiting: 0, unsent_bytes: 0 }
+
+test('a project has half of the reads, and another project the other half', async () => {
+  const a = reads(3, 'a')
+  const b = reads(2, 'b')
+  expect(await states([...a, ...b])).toEqual(['admitted', 'admitted', 'waits', 'admitted', 'admitted'])
+  await end(a[0] as Read)
+  expect(await states(a)).toEqual(['admitted', 'admitted', 'admitted'])
+  expect(gate.counts).toEqual({ admitted: 5, refused: 0, cancelled: 0, cut: 0 })
+})
+
+test('a project has half of the bytes, however much one read asks for', async () => {
+  const a = [read('a', 1_000), read('a', 1)]
+  const b = [read('b', 30), read('b', 20), read('b', 1)]
+  expect(await states([...a, ...b])).toEqual(['admitted', 'waits', 'admitted', 'admitted', 'waits'])
+  await end(a[0] as Read)
+  await end(b[1] as Read)
+  expect(await states([...a, ...b])).toEqual(['admitted', 'admitted', 'admitted', 'admitted', 'admitted'])
+})
+
+test('the projects that wait take turns, and each its reads in order', async () => {
+  const first = [...reads(2, 'x'), ...reads(2, 'y')]
+  const waiting = [read('a'), read('a'), read('b'), read('b')]
+  const order: number[] = []
+  for (const [i, one] of waiting.entries()) one.admission.then(() => order.push(i))
+  for (const one of first) {
+    await end(one)
+    await setImmediate()
+  }
+  expect(order).toEqual([0, 2, 1, 3])
+})
+
+test('a read that does not fit does not keep back those of other projects', async () => {
+  const running = [read('a', 50), read('b', 30)]
+  const large = [read('a', 10), read('b', 40)]
+  const small = read('c', 5)
+  expect(await states([...running, ...large, small])).toEqual(['admitted', 'admitted', 'waits', 'waits', 'admitted'])
+})
+
+test('a read is refused when too many of its project wait, or of all', async () => {
+  const [a, b] = [reads(5, 'a'), reads(5, 'b')]
+  expect(await states(a)).toEqual(['admitted', 'admitted', 'waits', 'waits', 'service_unavailable'])
+  expect(await states(b)).toEqual(['admitted', 'admitted', 'waits', 'waits', 'service_unavailable'])
+  expect(await states(reads(1, 'c'))).toEqual(['service_unavailable'])
+  expect(gate.counts.refused).toBe(3)
+})
+
+test('a read that has waited too long is refused, and those behind it go on', async () => {
+  const all = reads(4, 'a')
+  await vi.advanceTimersByTimeAsync(4_999)
+  expect(await states(all)).toEqual(['admitted', 'admitted', 'waits', 'waits'])
+  await vi.advanceTimersByTimeAsync(1)
+  expect(await states(all)).toEqual(['admitted', 'admitted', 'service_unavailable', 'service_unavailable'])
+  expect(gate.usage.waiting).toBe(0)
+})
+
+test('a read whose client goes while it waits leaves the queue', async () => {
+  const all = reads(4, 'a')
+  all[2]?.response.destroy()
+  expect(await states(all)).toEqual(['admitted', 'admitted', 'service_unavailable', 'waits'])
+  expect(gate.counts).toMatchObject({ cancelled: 1, refused: 0 })
+  await end(all[0] as Read)
+  expect(await states(all.slice(3))).toEqual(['admitted'])
+})
+
+test('a read whose client goes makes room for a smaller one behind it', async () => {
+  const all = [read('a', 30), read('a', 40), read('a', 10)]
+  all[1]?.response.destroy()
+  expect(await states(all)).toEqual(['admitted', 'service_unavailable', 'admitted'])
+})
+
+test('a read whose client is gone already is not admitted', async () => {
+  const response = new FakeResponse()
+  response.destroy()
+  await expect(gate.admit('a', 1, response as unknown as ServerResponse)).rejects.toThrow()
+  expect(gate.usage).toEqual(IDLE)
+})
+
+test('a read goes on when its client goes, and keeps its place until it is over', async () => {
+  const [one, other] = [read('a', 50), read('a', 50)] as [Read, Read]
+  const admitted = await lease(one)
+  one.response.destroy()
+  expect(await states([other])).toEqual(['waits'])
+  admitted.send(70)
+  expect(await states([other])).toEqual(['admitted'])
+  expect(gate.usage.unsent_bytes).toBe(0)
+})
+
+describe('a lease that is extended', () => {
+  test('waits until the bytes are free, without those that it had', async () => {
+    const [one, other] = [read('a', 10), read('a', 20)] as [Read, Read]
+    const extended = (await lease(one)).extend(50)
+    const third = read('a', 30)
+    expect(await states([third])).toEqual(['waits'])
+    await end(other)
+    await extended
+    expect(await states([third])).toEqual(['waits'])
+    await end(one)
+    expect(await states([third])).toEqual(['admitted'])
+  })
+
+  test('is refused when the client is gone', async () => {
+    const one = read('a')
+    const admitted = await lease(one)
+    one.response.destroy()
+    await expect(admitted.extend(1)).rejects.toThrow()
+    admitted.send(0)
+    expect(gate.usage).toEqual(IDLE)
+  })
+
+  test('is refused when it has waited too long, and then uses nothing', async () => {
+    const [one, other] = [read('a', 30), read('a', 10)] as [Read, Read]
+    await lease(one)
+    const refused = expect((await lease(other)).extend(50)).rejects.toThrow()
+    await vi.advanceTimersByTimeAsync(5_000)
+    await refused
+    await end(one)
+    expect(gate.usage).toEqual(IDLE)
+  })
+})
+
+describe('bodies that are not sent', () => {
+  test('keep back the project whose they are, and no other', async () => {
+    const one = read('a', 50)
+    ;(await lease(one)).send(90)
+    const [own, other] = [read('a', 20), read('b', 20)]
+    expect(await states([own, other])).toEqual(['waits', 'admitted'])
+    one.lease?.sent(10)
+    expect(await states([own])).toEqual(['admitted'])
+    expect(gate.usage.unsent_bytes).toBe(80)
+  })
+
+  test('are counted until the response ends', async () => {
+    const one = read('a')
+    ;(await lease(one)).send(90)
+    one.lease?.sent(30)
+    one.response.destroy()
+    one.lease?.sent(60)
+    expect(gate.usage).toEqual(IDLE)
+  })
+
+  test('are dropped with their connection when the client takes nothing for 30 seconds', async () => {
+    const [stalled, slow] = [read('a'), read('a')] as [Read, Read]
+    for (const one of [stalled, slow]) (await lease(one)).send(40)
+    await vi.advanceTimersByTimeAsync(29_000)
+    slow.lease?.sent(1)
+    await vi.advanceTimersByTimeAsync(900)
+    expect(stalled.response.destroyed).toBe(false)
+    await vi.advanceTimersByTimeAsync(700)
+    expect([stalled, slow].map(({ response }) => response.destroyed)).toEqual([true, false])
+    expect(gate.counts.cut).toBe(1)
+    expect(gate.usage.unsent_bytes).toBe(39)
+  })
+
+  test('are dropped after 2 seconds when others wait for their memory', async () => {
+    const stalled = [read('a'), read('b')]
+    for (const one of stalled) (await lease(one)).send(90)
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(stalled.map(({ response }) => response.destroyed)).toEqual([false, false])
+    const waiting = read('c', 50)
+    expect(await states([waiting])).toEqual(['waits'])
+    await vi.advanceTimersByTimeAsync(500)
+    expect(await states([waiting])).toEqual(['admitted'])
+    expect(gate.counts.cut).toBe(2)
+  })
+})
+
+test('whatever comes and goes, nothing is used at the end, and never more than is allowed', async () => {
+  const step = fc.record({
+    project: fc.constantFrom('a', 'b', 'c'),
+    bytes: fc.integer({ min: 0, max: 70 }),
+    act: fc.constantFrom('read', 'read', 'send', 'sent', 'end', 'go', 'extend', 'wait'),
+    which: fc.nat({ max: 7 }),
+  })
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
+      gate.close()
+      gate = new ReadGate(OPTIONS)
+      const all: Read[] = []
+      for (const { project, bytes, act, which } of steps) {
+        const one = all[which % Math.max(1, all.length)]
+        if (act === 'read') all.push(read(project, bytes))
+        else if (act === 'go') one?.response.destroy()
+        else if (act === 'wait') await vi.advanceTimersByTimeAsync(1_000)
+        else if (act === 'extend') one?.lease?.extend(bytes).catch(() => {})
+        else if (act === 'sent') one?.lease?.sent(bytes)
+        else if (act === 'send') one?.lease?.send(bytes)
+        else if (one?.lease) await end(one)
+        await setImmediate()
+        expect(gate.usage.reads).toBeLessThanOrEqual(OPTIONS.reads.all)
+        expect(gate.usage.waiting).toBeLessThanOrEqual(OPTIONS.waiting.all)
+        expect(gate.usage.unsent_bytes).toBeGreaterThanOrEqual(0)
+      }
+      await vi.advanceTimersByTimeAsync(5_000)
+      for (const one of all) if (one.lease) await end(one)
+      expect(gate.usage).toEqual(IDLE)
+      // As free as at the start.
+      expect(await states([...reads(2, 'a', 25), ...reads(2, 'b', 25)])).toEqual(Array(4).fill('admitted'))
+    }),
+    { numRuns: 200 },
+  )
+})
