@@ -36,6 +36,8 @@ export interface AppParts {
   readGate?: Partial<ReadGateOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
+  /** Aborts when the server is about to stop, and serves on until the app is closed. */
+  stopping?: AbortSignal
   /** Called before any route is registered, to observe routes and responses. */
   extend?: (app: FastifyInstance) => void
 }
@@ -51,7 +53,7 @@ const MAX_PARAM_LENGTH = 64 * 1024
  * the background, and leaves the databases open.
  */
 export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
-  const { config, db } = parts
+  const { config, db, stopping } = parts
   const { basePath } = config
   const app = fastify({
     logger: withRequestSerializer(parts.logger),
@@ -79,7 +81,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onRequest', requireHost)
   app.addHook('onRequest', refuseInvalidEncoding)
   refuseUnknownRoutes(app)
-  drainOnClose(app)
+  drainOnClose(app, stopping)
   app.setErrorHandler(errorHandler)
   acceptJsonOnly(app)
   parts.extend?.(app)
@@ -92,7 +94,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onClose', async () => gate.close())
 
   const document = await readDocument()
-  serveProbes(app, { basePath, ready: () => ping(db) })
+  serveProbes(app, { basePath, stopping, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
   await registerRoutes(app, { document: document.json, handlers, context, authenticator, gate, basePath })

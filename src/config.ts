@@ -13,6 +13,8 @@ export interface Config {
   server: {
     host: string
     port: number
+    /** How long a stopping server says so, and still serves, before it drains. */
+    drainDelay_ms: number
     /** How long a stopping server waits for requests in progress before it closes their connections. */
     drainTimeout_ms: number
   }
@@ -105,7 +107,7 @@ const origins = makeValidator((text) => {
 
 const integer = (min: number, max: number) =>
   makeValidator((text) => {
-    if (/^[1-9]\d{0,8}$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
+    if (/^(0|[1-9]\d{0,8})$/.test(text) && Number(text) >= min && Number(text) <= max) return Number(text)
     throw new Error(`must be an integer from ${min} to ${max}`)
   })
 
@@ -144,6 +146,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       // The recorder needs two: one for batches that never wait for a lock, one for those that may.
       WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
       STATEMENT_TIMEOUT_MS: integer(1_000, 600_000)({ default: 10_000 }),
+      DRAIN_DELAY: integer(0, 600)({ default: 0 }),
       DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
       QUEUE_SIZE: integer(1, 100_000)({ default: RECORDER_DEFAULTS.maxQueuedEvents }),
       QUEUE_TIMEOUT_MS: integer(100, 120_000)({ default: RECORDER_DEFAULTS.maxQueueWait_ms }),
@@ -170,6 +173,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     server: {
       host: settings.HOST,
       port: settings.PORT,
+      drainDelay_ms: settings.DRAIN_DELAY * 1_000,
       drainTimeout_ms: settings.DRAIN_TIMEOUT_MS,
     },
     http: {

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { buildApp } from './app.ts'
 import type { Config } from './config.ts'
@@ -20,8 +21,9 @@ export interface ServeOptions {
 }
 
 /**
- * Runs the server: opens the database, listens until SIGINT or SIGTERM, then drains: it stops accepting requests,
- * finishes those in progress and closes the database. Resolves after all that.
+ * Runs the server: opens the database and listens until SIGINT or SIGTERM. Then says for a while that it is stopping, so
+ * that proxies send requests elsewhere, and drains: it stops accepting requests, finishes those in progress and closes
+ * the database. Resolves after all that.
  *
  * @throws Error with a one-line message when it cannot start, after cleaning up
  */
@@ -34,6 +36,11 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
     const address = await listen(app, config.server)
     options.onListening?.(config.http.publicUrl ?? address + config.http.basePath)
     if (!stop.aborted) await once(stop, 'abort')
+    const { drainDelay_ms } = config.server
+    if (drainDelay_ms > 0) {
+      app.log.info(`stopping: serving for another ${drainDelay_ms / 1_000} seconds`)
+      await sleep(drainDelay_ms)
+    }
     app.log.info('stopping: draining requests in progress')
   } finally {
     // It is never cleared: connections to a frozen PostgreSQL stay open, and keep the process alive, after their pool ended.
@@ -76,6 +83,7 @@ async function start(
     recorder: config.recorder,
     logger: { level: config.logLevel },
     demoKeyFile: options.demoKeyFile,
+    stopping: stop,
   })
   cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
   return app

@@ -2,10 +2,11 @@ import type { FastifyInstance } from 'fastify'
 import { serviceUnavailable } from '../domain/errors.ts'
 
 /**
- * While the app closes, finishes the requests in flight, refuses new ones on open connections with 503, and asks clients
- * to close their connections. Register it after the hooks that refuse what no retry would help.
+ * Once the server is stopping, asks clients to close their connections, so that they connect elsewhere. While the app then
+ * closes, finishes the requests in flight and refuses new ones on open connections with 503. Register it after the hooks
+ * that refuse what no retry would help.
  */
-export function drainOnClose(app: FastifyInstance): void {
+export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undefined): void {
   let isDraining = false
   app.addHook('preClose', async () => {
     isDraining = true
@@ -13,7 +14,7 @@ export function drainOnClose(app: FastifyInstance): void {
   app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
   app.addHook('onSend', (_request, reply, _payload, done) => {
     // Kept alive, a connection that was busy when draining began would keep the server from closing.
-    if (isDraining) reply.header('connection', 'close')
+    if (isDraining || stopping?.aborted) reply.header('connection', 'close')
     done()
   })
 }

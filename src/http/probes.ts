@@ -1,8 +1,11 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { collectDefaultMetrics, Histogram, Registry } from 'prom-client'
+import { serviceUnavailable } from '../domain/errors.ts'
 
 interface Probes {
   basePath: string
+  /** Aborts when the server is about to stop. It is not ready from then on, though it still serves. */
+  stopping?: AbortSignal
   /** Rejects when the database is unavailable. */
   ready: () => Promise<void>
 }
@@ -10,7 +13,7 @@ interface Probes {
 const BUCKETS_s = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
 /** Serves /livez, /readyz and /metrics, at the root and under the base path. */
-export function serveProbes(app: FastifyInstance, { basePath, ready }: Probes): void {
+export function serveProbes(app: FastifyInstance, { basePath, stopping, ready }: Probes): void {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const durations = new Histogram({
@@ -28,6 +31,7 @@ export function serveProbes(app: FastifyInstance, { basePath, ready }: Probes): 
   for (const prefix of new Set(['', basePath])) {
     app.get(`${prefix}/livez`, async () => ({ status: 'ok' }))
     app.get(`${prefix}/readyz`, async () => {
+      if (stopping?.aborted) throw serviceUnavailable()
       await ready()
       return { status: 'ok' }
     })

@@ -147,6 +147,48 @@ test.each<[string, NodeJS.Signals[]]>([
   expect(await storedNames()).toEqual(['in flight', 'in the queue', 'uploaded later'])
 })
 
+test('within DRAIN_DELAY a stopping server serves every request, says that it stops, and ignores further signals', async () => {
+  await start({ DRAIN_DELAY: '5' })
+  const [kept, last] = [openConnection(), openConnection()]
+  const arrive = await kept.begin('GET', '/projects/demo/modules')
+  const arriveLast = await last.begin('GET', '/livez')
+  service.child.kill('SIGTERM')
+  await stopping()
+  service.child.kill('SIGINT')
+  arrive()
+  expect(await kept.responses).toMatch(/keep-alive[\s\S]*HTTP\/1\.1 200 OK[\s\S]*connection: close/i)
+  const ready = await fetch(`${service.address}/readyz`)
+  expect([ready.status, ready.headers.get('retry-after')]).toEqual([503, '1'])
+  expect(ready.headers.get('connection')).toBe('close')
+  const recording = openConnection()
+  recording.record('within the delay')
+  expect(statusesOf(await recording.responses)).toEqual(['200'])
+  expect(service.stdout()).not.toContain('draining')
+  await expect.poll(isRefused, { timeout: 30_000 }).toBe(true)
+  arriveLast()
+  expect(await last.responses).toMatch(/200 OK[\s\S]*HTTP\/1\.1 503/)
+  expect(await service.exit).toBe(0)
+  expect(await storedNames()).toEqual(['within the delay'])
+})
+
+test('every response of an app that is about to stop asks to close the connection, and only /readyz changes', async () => {
+  const stop = new AbortController()
+  const api = await createTestApp({ fill: fillFixture, stopping: stop.signal, config: { basePath: '/v' } })
+  const paths = ['/projects/demo/modules', '/projects/demo/modules/nowhere', '/nowhere', '/docs/', '/metrics', '/livez']
+  const statuses = (connection: string) =>
+    Promise.all(
+      [...paths.map((path) => `/v${path}`), '/v/readyz', '/readyz'].map(async (path) => {
+        const { statusCode, headers } = await api.call({ path })
+        expect(headers.connection, path).toBe(connection)
+        return statusCode
+      }),
+    )
+  expect(await statuses('keep-alive')).toEqual([200, 404, 404, 200, 200, 200, 200, 200])
+  stop.abort()
+  expect(await statuses('close')).toEqual([200, 404, 404, 200, 200, 200, 503, 503])
+  await api.close()
+})
+
 test('requests that are not finished within DRAIN_TIMEOUT_MS are cut off, and store nothing', async () => {
   await start({ DRAIN_TIMEOUT_MS: '1', QUEUE_TIMEOUT_MS: '120000' })
   const obstacle = await holdProject(database.url)

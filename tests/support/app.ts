@@ -59,6 +59,7 @@ export interface TestAppOptions {
   logger?: AppParts['logger']
   demoKeyFile?: string
   queryTimeout_ms?: number
+  stopping?: AppParts['stopping']
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -92,6 +93,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     writePool,
     logger: options.logger ?? false,
     demoKeyFile: options.demoKeyFile,
+    stopping: options.stopping,
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)
       watchResponses(app, violations, watermarks)
