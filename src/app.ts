@@ -15,7 +15,7 @@ import { errorHandler } from './http/error-handler.ts'
 import { withRequestSerializer } from './http/logging.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
 import { serveInTurn } from './http/pipelining.ts'
-import { serveProbes } from './http/probes.ts'
+import { measureRequests, serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
 import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
@@ -36,6 +36,8 @@ export interface AppParts {
   readGate?: Partial<ReadGateOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
+  /** Serves the probes and metrics, which this app otherwise does. */
+  admin?: FastifyInstance
   /** Aborts when the server is about to stop, and serves on until the app is closed. */
   stopping?: AbortSignal
   /** Called before any route is registered, to observe routes and responses. */
@@ -94,10 +96,28 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onClose', async () => gate.close())
 
   const document = await readDocument()
-  serveProbes(app, { basePath, stopping, ready: () => ping(db) })
+  const registry = measureRequests(app)
+  serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
   await registerRoutes(app, { document: document.json, handlers, context, authenticator, gate, basePath })
   await app.ready()
   return app
+}
+
+/** An app that `buildApp` adds the probes to. Close it after the other, so that it responds while that one drains. */
+export function createAdminApp({ logger, stopping }: Pick<AppParts, 'logger' | 'stopping'>): FastifyInstance {
+  const admin = fastify({
+    logger: withRequestSerializer(logger),
+    genReqId: requestId,
+    requestTimeout: REQUEST_TIMEOUT_ms,
+    // A monitor must not keep the server from stopping.
+    forceCloseConnections: true,
+    clientErrorHandler,
+  })
+  sendDefaultHeaders(admin)
+  refuseUnknownRoutes(admin)
+  drainOnClose(admin, stopping)
+  admin.setErrorHandler(errorHandler)
+  return admin
 }

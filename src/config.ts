@@ -13,6 +13,8 @@ export interface Config {
   server: {
     host: string
     port: number
+    /** Where the probes and metrics are served instead, if set. */
+    admin: { host: string; port: number } | undefined
     /** How long a stopping server says so, and still serves, before it drains. */
     drainDelay_ms: number
     /** How long a stopping server waits for requests in progress before it closes their connections. */
@@ -134,6 +136,8 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     {
       HOST: host({ default: '127.0.0.1' }),
       PORT: integer(1, 65_535)({ default: 3000 }),
+      ADMIN_HOST: host({ default: undefined }),
+      ADMIN_PORT: integer(1, 65_535)({ default: undefined }),
       DATABASE_URL: postgresUrl({ default: undefined }),
       DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
       LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
@@ -161,7 +165,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       },
     },
   )
-  const { PUBLIC_URL, BASE_PATH } = settings
+  const { PUBLIC_URL, BASE_PATH, HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
   // Links are paths, which a proxy does not change.
   if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
     throw new Error(`Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}`)
@@ -171,8 +175,9 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     dataDir: path.resolve(settings.DATA_DIR),
     logLevel: settings.LOG_LEVEL,
     server: {
-      host: settings.HOST,
+      host: HOST,
       port: settings.PORT,
+      admin: ADMIN_PORT === undefined ? undefined : { host: ADMIN_HOST, port: ADMIN_PORT },
       drainDelay_ms: settings.DRAIN_DELAY * 1_000,
       drainTimeout_ms: settings.DRAIN_TIMEOUT_MS,
     },

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
-import { buildApp } from './app.ts'
+import { buildApp, createAdminApp } from './app.ts'
 import type { Config } from './config.ts'
 import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
 import type { Database } from './database/pool.ts'
@@ -20,6 +20,13 @@ export interface ServeOptions {
   demoKeyFile?: string
 }
 
+type Address = Pick<Config['server'], 'host' | 'port'>
+
+interface Apps {
+  app: FastifyInstance
+  admin: { app: FastifyInstance; address: Address } | undefined
+}
+
 /**
  * Runs the server: opens the database and listens until SIGINT or SIGTERM. Then says for a while that it is stopping, so
  * that proxies send requests elsewhere, and drains: it stops accepting requests, finishes those in progress and closes
@@ -31,9 +38,11 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
   const stop = stopSignal()
   const cleanup = new AsyncDisposableStack()
   try {
-    const app = await start(config, options, cleanup, stop)
-    if (!app) return
+    const apps = await start(config, options, cleanup, stop)
+    if (!apps) return
+    const { app, admin } = apps
     const address = await listen(app, config.server)
+    if (admin) await listen(admin.app, admin.address, 'ADMIN_')
     options.onListening?.(config.http.publicUrl ?? address + config.http.basePath)
     if (!stop.aborted) await once(stop, 'abort')
     const { drainDelay_ms } = config.server
@@ -50,7 +59,7 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
 }
 
 /**
- * Opens the database and builds the app. Each step registers in `cleanup` how to undo it; they run in reverse order.
+ * Opens the database and builds the apps. Each step registers in `cleanup` how to undo it; they run in reverse order.
  * @returns undefined when the stop signal came first
  */
 async function start(
@@ -58,7 +67,7 @@ async function start(
   options: ServeOptions,
   cleanup: AsyncDisposableStack,
   stop: AbortSignal,
-): Promise<FastifyInstance | undefined> {
+): Promise<Apps | undefined> {
   const postgres = await openServer(config, {
     supervise: true,
     onLog: (message) => process.stderr.write(`${message}\n`),
@@ -76,17 +85,21 @@ async function start(
   const writePool = openWritePool(postgres.url, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
 
+  const logger = { level: config.logLevel }
+  const admin = config.server.admin && { app: createAdminApp({ logger, stopping: stop }), address: config.server.admin }
+  cleanup.defer(() => admin?.app.close())
   const app = await buildApp({
     config: config.http,
     db,
     writePool,
     recorder: config.recorder,
-    logger: { level: config.logLevel },
+    logger,
+    admin: admin?.app,
     demoKeyFile: options.demoKeyFile,
     stopping: stop,
   })
   cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
-  return app
+  return { app, admin }
 }
 
 /** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */
@@ -100,16 +113,19 @@ async function prepare(config: Config, url: string, options: ServeOptions): Prom
   }
 }
 
-async function listen(app: FastifyInstance, { host, port }: Config['server']): Promise<string> {
+/** Listens; errors name the settings with this prefix. */
+async function listen(app: FastifyInstance, { host, port }: Address, prefix = ''): Promise<string> {
   try {
     return await app.listen({ host, port })
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code
     if (code === 'EADDRINUSE')
-      throw new Error(`Port ${port} on ${host} is already in use. Set PORT to another, e.g. PORT=${port + 1}`)
-    if (code === 'EACCES') throw new Error(`Port ${port} requires privileges. Set PORT to one above 1023`)
+      throw new Error(
+        `Port ${port} on ${host} is already in use. Set ${prefix}PORT to another, e.g. ${prefix}PORT=${port + 1}`,
+      )
+    if (code === 'EACCES') throw new Error(`Port ${port} requires privileges. Set ${prefix}PORT to one above 1023`)
     if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
-      throw new Error(`HOST ${host} is not an address of this machine`)
+      throw new Error(`${prefix}HOST ${host} is not an address of this machine`)
     throw error
   }
 }

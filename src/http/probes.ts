@@ -6,14 +6,15 @@ interface Probes {
   basePath: string
   /** Aborts when the server is about to stop. It is not ready from then on, though it still serves. */
   stopping?: AbortSignal
+  registry: Registry
   /** Rejects when the database is unavailable. */
   ready: () => Promise<void>
 }
 
 const BUCKETS_s = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
-/** Serves /livez, /readyz and /metrics, at the root and under the base path. */
-export function serveProbes(app: FastifyInstance, { basePath, stopping, ready }: Probes): void {
+/** Measures the app's requests by their operation. The registry has the metrics of the process, too. */
+export function measureRequests(app: FastifyInstance): Registry {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const durations = new Histogram({
@@ -28,6 +29,11 @@ export function serveProbes(app: FastifyInstance, { basePath, stopping, ready }:
     durations.observe(labels, reply.elapsedTime / 1000)
     done()
   })
+  return registry
+}
+
+/** Serves /livez, /readyz and /metrics, at the root and under the base path. */
+export function serveProbes(app: FastifyInstance, { basePath, stopping, registry, ready }: Probes): void {
   for (const prefix of new Set(['', basePath])) {
     app.get(`${prefix}/livez`, async () => ({ status: 'ok' }))
     app.get(`${prefix}/readyz`, async () => {

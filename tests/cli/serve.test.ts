@@ -138,15 +138,21 @@ test('an import into the embedded database that is interrupted by SIGINT stops P
   }
 })
 
-test('serve reports in one line that its port is in use', async () => {
+test.each(['PORT', 'ADMIN_PORT'])('serve reports in one line that %s is in use', async (setting) => {
   const database = await createTestDatabase()
   const other = createServer()
   await once(other.listen(0, '127.0.0.1'), 'listening')
   const { port } = other.address() as AddressInfo
-  expect(await flowtrailProcessWith({ DATABASE_URL: database.url, PORT: String(port) })('serve')).toEqual({
+  const settings = {
+    DATABASE_URL: database.url,
+    LOG_LEVEL: 'warn',
+    PORT: String(await freePort()),
+    [setting]: String(port),
+  }
+  expect(await flowtrailProcessWith(settings)('serve')).toEqual({
     status: 1,
     stdout: '',
-    stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set PORT to another, e.g. PORT=${port + 1}\n`,
+    stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set ${setting} to another, e.g. ${setting}=${port + 1}\n`,
   })
   other.close()
   await database.drop()

@@ -9,7 +9,7 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
 import { createTestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { kill, type Service, startService } from '../support/service.ts'
+import { freePort, kill, type Service, startService } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
 
 let database: TestDatabase
@@ -187,6 +187,40 @@ test('every response of an app that is about to stop asks to close the connectio
   stop.abort()
   expect(await statuses('close')).toEqual([200, 404, 404, 200, 200, 200, 503, 503])
   await api.close()
+})
+
+test('with ADMIN_PORT, probes and metrics are served there alone, until the last request has finished', async () => {
+  const ADMIN_PORT = String(await freePort())
+  await start({ ADMIN_PORT, BASE_PATH: '/v' })
+  const admin = `http://127.0.0.1:${ADMIN_PORT}`
+  const get = async (url: string) => {
+    const response = await fetch(url, { headers: { 'X-Api-Key': key } })
+    return { status: response.status, body: await response.text() }
+  }
+  for (const path of ['/livez', '/readyz', '/metrics', '/v/livez', '/v/readyz', '/v/metrics']) {
+    expect((await get(service.address + path)).status, path).toBe(404)
+    expect((await get(admin + path)).status, path).toBe(200)
+  }
+  for (const path of ['/v/docs/', '/v/openapi.json', '/v/projects/demo/modules']) {
+    expect((await get(service.address + path)).status, path).toBe(200)
+    const { status, body } = await get(admin + path)
+    expect([status, JSON.parse(body).error.code], path).toEqual([404, 'route_not_found'])
+  }
+  expect((await get(`${admin}/metrics`)).body).toContain(
+    '_count{operation="listModules",method="GET",status="200"} 1\n',
+  )
+
+  const obstacle = await holdLock(database.url, 'LOCK TABLE modules')
+  const connection = openConnection()
+  connection.get('/v/projects/demo/modules')
+  await obstacle.waiting(1)
+  service.child.kill('SIGTERM')
+  await expect.poll(isRefused, { timeout: 30_000 }).toBe(true)
+  expect((await get(`${admin}/livez`)).status).toBe(200)
+  expect((await get(`${admin}/readyz`)).status).toBe(503)
+  await obstacle.release()
+  expect(statusesOf(await connection.responses)).toEqual(['200'])
+  expect(await service.exit).toBe(0)
 })
 
 test('requests that are not finished within DRAIN_TIMEOUT_MS are cut off, and store nothing', async () => {

@@ -1,10 +1,14 @@
 import fastify from 'fastify'
 import { afterAll, expect, test } from 'vitest'
-import { serveProbes } from '../../src/http/probes.ts'
+import { measureRequests, serveProbes } from '../../src/http/probes.ts'
 
 const app = fastify()
 let isReady = true
-serveProbes(app, { basePath: '/flow', ready: async () => Promise[isReady ? 'resolve' : 'reject'](new Error('down')) })
+serveProbes(app, {
+  basePath: '/flow',
+  registry: measureRequests(app),
+  ready: async () => Promise[isReady ? 'resolve' : 'reject'](new Error('down')),
+})
 app.get('/list', { schema: { operationId: 'listThings' } as object }, async () => [])
 app.get('/free', async () => 'free')
 const elapsed_ms: number[] = []

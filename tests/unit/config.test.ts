@@ -6,7 +6,7 @@ const DEFAULTS: Config = {
   databaseUrl: undefined,
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
-  server: { host: '127.0.0.1', port: 3000, drainDelay_ms: 0, drainTimeout_ms: 25_000 },
+  server: { host: '127.0.0.1', port: 3000, admin: undefined, drainDelay_ms: 0, drainTimeout_ms: 25_000 },
   http: { basePath: '', publicUrl: undefined, corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
   connections: { read: 3, write: 4, statementTimeout_ms: 10_000 },
   recorder: { maxQueuedEvents: 2_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
@@ -29,6 +29,8 @@ test.each<[string, string, string, unknown]>([
   ['HOST', 'localhost', 'server.host', 'localhost'],
   ['PORT', '1', 'server.port', 1],
   ['PORT', '65535', 'server.port', 65_535],
+  ['ADMIN_HOST', '0.0.0.0', 'server.admin', undefined],
+  ['ADMIN_PORT', '9464', 'server.admin', { host: '127.0.0.1', port: 9464 }],
   [
     'DATABASE_URL',
     'postgres://u:p@db:5432/x?sslmode=require',
@@ -79,6 +81,8 @@ test.each<[string, string, string, unknown]>([
 test.each<[string, string[], string]>([
   ['HOST', ['a b', 'http://localhost', 'localhost:3000'], 'Invalid host'],
   ['PORT', ['0', '65536', '-1', '3e3', '080', ' 80', '80.0', 'http'], 'must be an integer from 1 to 65535'],
+  ['ADMIN_HOST', ['a b', 'localhost:3000'], 'Invalid host'],
+  ['ADMIN_PORT', ['0', '65536', 'off'], 'must be an integer from 1 to 65535'],
   [
     'DATABASE_URL',
     ['mysql://x', 'db:5432', 'postgres'],
@@ -132,6 +136,12 @@ test.each<[string, string[], string]>([
 test('a one-line message lists every invalid setting, without any password', () => {
   const read = () => readConfig({ PORT: 'x', LOG_LEVEL: 'y', DATABASE_URL: 'mysql://user:secret@db' })
   expect(read).toThrow(/^Invalid configuration: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
+})
+
+test('ADMIN_HOST is HOST unless it is set', () => {
+  const settings = { HOST: '0.0.0.0', ADMIN_PORT: '9464' }
+  expect(readConfig(settings).server.admin).toEqual({ host: '0.0.0.0', port: 9464 })
+  expect(readConfig({ ...settings, ADMIN_HOST: '::1' }).server.admin).toEqual({ host: '::1', port: 9464 })
 })
 
 test('PUBLIC_URL has the path of BASE_PATH', () => {
