@@ -77,7 +77,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   })
 
   // Hooks run in this order.
-  sendDefaultHeaders(app)
+  sendDefaultHeaders(app, config.publicUrl)
   await allowOrigins(app, config.corsOrigins)
   app.addHook('onRequest', serveInTurn)
   app.addHook('onRequest', requireHost)

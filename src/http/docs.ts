@@ -86,6 +86,8 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
   await app.register(async (scope) => {
     await scope.register(swagger, { mode: 'static', specification: { document: document.json as never } })
     scope.addHook('onSend', async (_, reply, payload) => {
+      // A page that opened it must not reach it, since it holds a key.
+      reply.header('cross-origin-opener-policy', 'same-origin')
       const isPage = typeof payload === 'string' && String(reply.getHeader('content-type')).startsWith('text/html')
       return isPage ? payload.replace('<head>', `<head>${VIEWPORT}`) : payload
     })

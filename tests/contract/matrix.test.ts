@@ -3,7 +3,7 @@ import type { operations as ApiOperations } from '../../generated/api.ts'
 import { formatKey, generateKey } from '../../src/domain/api-key.ts'
 import { type ErrorCode, STATUS_OF } from '../../src/domain/errors.ts'
 import type { OperationId } from '../../src/http/operations.ts'
-import { operations } from '../support/contract.ts'
+import { operations, SECURITY_HEADERS } from '../support/contract.ts'
 import { operationIds } from '../support/example-call.ts'
 import { type Case, States } from './states.ts'
 
@@ -122,7 +122,7 @@ test.each(cells)('$name', async ({ operationId, status, code, how }) => {
   } else expect(response.json()).toMatchObject(isSuccess ? {} : { error: { code }, projectId: 'demo' })
   expect(response.headers).toMatchObject({
     'x-request-id': requestId,
-    'x-content-type-options': 'nosniff',
+    ...SECURITY_HEADERS,
     'cache-control': isRead && isSuccess ? 'private, no-cache' : 'no-store',
   })
   expect(response.headers.vary).toBe(isRead && isSuccess ? 'X-Api-Key' : undefined)

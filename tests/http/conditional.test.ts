@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { serializeOnce } from '../../src/http/conditional.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { SECURITY_HEADERS } from '../support/contract.ts'
 import { EVENT } from './requests.ts'
 
 let api: TestApp
@@ -49,7 +50,7 @@ describe.each([
         etag,
         'cache-control': 'private, no-cache',
         vary: 'X-Api-Key',
-        'x-content-type-options': 'nosniff',
+        ...SECURITY_HEADERS,
       })
     }
   })

@@ -6,6 +6,7 @@ import { formatKey, generateKey, parseKey, SCOPES } from '../../src/domain/api-k
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/api-keys.ts'
 import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
+import { SECURITY_HEADERS } from '../support/contract.ts'
 import { holdLock } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
@@ -91,7 +92,7 @@ test.each(REFUSALS)('a key is refused: %s', async (_, request) => {
     'content-length': String(response.body.length),
     'cache-control': 'no-store',
     'www-authenticate': 'ApiKey realm="flowtrail"',
-    'x-content-type-options': 'nosniff',
+    ...SECURITY_HEADERS,
     connection: 'keep-alive',
   })
 })

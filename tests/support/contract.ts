@@ -95,13 +95,23 @@ function validate(schema: Schema, value: unknown): string[] {
   )
 }
 
+/** What every response has. Those of the docs page may differ, and HTTPS adds one. */
+export const SECURITY_HEADERS = {
+  'x-content-type-options': 'nosniff',
+  'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+  'x-frame-options': 'DENY',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+}
+
 /** Headers that any HTTP response may have and that the document need not mention. */
 const GENERIC_HEADERS = new Set([
   'content-type',
   'content-length',
   'transfer-encoding',
   'connection',
-  'x-content-type-options',
+  ...Object.keys(SECURITY_HEADERS),
+  'strict-transport-security',
   // Required where the document says so; with CORS_ORIGINS set, on every other response too.
   'vary',
   'access-control-allow-origin',

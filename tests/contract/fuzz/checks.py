@@ -17,11 +17,15 @@ FULL_RUN_examples = 200
 GENERAL_HEADERS = {
     'connection',
     'content-length',
+    'content-security-policy',
     'content-type',
+    'cross-origin-resource-policy',
     'date',
     'keep-alive',
+    'referrer-policy',
     'transfer-encoding',
     'x-content-type-options',
+    'x-frame-options',
 }
 
 # Response fields that must equal a parameter of the path.
