@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate clean
+.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -93,6 +93,10 @@ format: node_modules/.installed ## Format, and apply safe lint fixes
 
 generate: node_modules/.installed ## Regenerate generated/ and the import table and picture of ARCHITECTURE.md
 	@$(RUN) generate
+
+sbom: ## Print the packages of package-lock.json as CycloneDX, with licences and hashes; those of development are marked
+	@# All of them: npm's --omit=dev also omits production packages that development needs, too (npm/cli#7909).
+	@npm sbom --sbom-format cyclonedx --sbom-type application --package-lock-only --loglevel=error
 
 clean: ## Remove everything that can be rebuilt; the data under .data stays
 	rm -rf node_modules tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results

@@ -29,7 +29,7 @@ async function documentedArguments(): Promise<string[]> {
   return args.split(' ')
 }
 
-await run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: HERE })
+await run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: HERE })
 const tool = (name: string) => path.join(HERE, 'node_modules/.bin', name)
 const folder = await mkdtemp(path.join(tmpdir(), 'flowtrail-postman-'))
 const service = await startDemoService()
