@@ -95,3 +95,9 @@ test('every path that prose names exists', () => {
 test('nothing cites a document outside the repository', () => {
   expect(matches(files, /(\((?:decisions|brief)\b[^)]*\))/g)).toEqual([])
 })
+
+test('SECURITY.md names the tests against each risk of the OWASP API Security Top 10', () => {
+  const rows = [...read('SECURITY.md').matchAll(/^\| (API\d+) .* \| (.*) \|$/gm)]
+  expect(rows.map(([, risk]) => risk)).toEqual(Array.from({ length: 10 }, (_, i) => `API${i + 1}`))
+  for (const [row, , tests = ''] of rows) expect(tests, row).toMatch(/^`tests\/[^`]+\.test\.ts`/)
+})
