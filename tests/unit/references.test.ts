@@ -96,6 +96,16 @@ test('nothing cites a document outside the repository', () => {
   expect(matches(files, /(\((?:decisions|brief)\b[^)]*\))/g)).toEqual([])
 })
 
+test('docs/reliability.md names a test for each promise, by its title', () => {
+  const rows = [...read('docs/reliability.md').matchAll(/^\| (?!promise|---)(.+?) \| (.*) \|$/gm)]
+  const missing = rows.filter(([, , held = '']) => {
+    const [, file = '', title = ''] = /^`(tests\/[^`]+)`: (.+)$/.exec(held) ?? []
+    return !exists(file) || !read(file).includes(`'${title}'`)
+  })
+  expect(rows.length).toBeGreaterThan(0)
+  expect(missing.map(([row]) => row)).toEqual([])
+})
+
 test('SECURITY.md names the tests against each risk of the OWASP API Security Top 10', () => {
   const rows = [...read('SECURITY.md').matchAll(/^\| (API\d+) .* \| (.*) \|$/gm)]
   expect(rows.map(([, risk]) => risk)).toEqual(Array.from({ length: 10 }, (_, i) => `API${i + 1}`))
