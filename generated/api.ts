@@ -721,7 +721,10 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
-        /** @description The key has exceeded its rate limit. Retry after `Retry-After` seconds. */
+        /**
+         * @description The key has exceeded its rate limit, or too many requests with keys that give no access came from your address.
+         *     Retry after `Retry-After` seconds.
+         */
         RateLimited: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];

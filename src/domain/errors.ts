@@ -145,6 +145,20 @@ export function rateLimited(perMinute: number, retryAfter_s: number): ApiError {
   return new ApiError('rate_limited', message, { headers: { 'retry-after': String(retryAfter_s) } })
 }
 
+/** A client address has sent too many keys that give no access. The same response whatever is wrong with the key. */
+export const tooManyRefusedKeys = (perMinute: number, retryAfter_s: number) =>
+  new ApiError(
+    'rate_limited',
+    'Too many requests with keys that give no access came from this address. Check key and project, and retry after Retry-After seconds.',
+    {
+      headers: {
+        'retry-after': String(retryAfter_s),
+        'ratelimit-policy': `"refused-keys";q=${perMinute};w=60`,
+        ratelimit: `"refused-keys";r=0;t=${retryAfter_s}`,
+      },
+    },
+  )
+
 export const internalError = () =>
   new ApiError('internal_error', "Internal error. It is logged under this request's X-Request-Id.")
 

@@ -33,6 +33,11 @@ export class ApiKeyCache<Key> {
     return entry.value
   }
 
+  /** Whether the key existed when it was last loaded, however long ago; of the 10,000 keys loaded last. */
+  knows(name: string): boolean {
+    return this.#entries.has(name)
+  }
+
   #load(name: string, load: () => Promise<Key | undefined>, now_ms: number): Promise<Key | undefined> {
     const inFlight = this.#loads.get(name)
     if (inFlight && now_ms - inFlight.started_ms < MAX_AGE_ms) return inFlight.value

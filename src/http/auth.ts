@@ -7,6 +7,7 @@ import { toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
 import type { RateLimiter } from './rate-limit.ts'
+import { RefusalLimiter } from './refusal-limit.ts'
 
 const MINUTE_ms = 60_000
 
@@ -18,6 +19,7 @@ export class Authenticator {
   readonly #limiter: RateLimiter | undefined
   readonly #onError: (error: unknown) => void
   readonly #cache = new ApiKeyCache<KeyRow>()
+  readonly #refusals = new RefusalLimiter()
   /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
   #usedThisMinute = new Set<string>()
   #minute = 0
@@ -33,7 +35,8 @@ export class Authenticator {
 
   /**
    * An onRequest hook that accepts only keys of the project in the path that have this scope, within their rate limit.
-   * The hook throws ApiError unauthorized, rate_limited or insufficient_scope, in this order.
+   * The hook throws ApiError unauthorized (or rate_limited, if that has been the response to the address too often),
+   * rate_limited or insufficient_scope, in this order.
    */
   require(scope: Scope): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
     return async (request, reply) => {
@@ -42,9 +45,12 @@ export class Authenticator {
       const key = typeof header === 'string' ? parseKey(header) : undefined
       if (!key || idIssue(projectId) !== undefined) throw unauthorized()
 
+      const name = `${projectId}\0${key.key_id}`
       const load = () => findKey(this.#db, projectId, key.key_id)
-      const stored = await this.#cache.get(`${projectId}\0${key.key_id}`, load)
-      if (!stored || !isAccepted(key, stored, new Date())) throw unauthorized()
+      const find = () => this.#cache.get(name, load)
+      const stored = await (this.#cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
+      if (!stored) throw unauthorized()
+      if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
 
       this.#recordUse(projectId, key.key_id)
       await this.#limiter?.consume(key.key_id, reply)

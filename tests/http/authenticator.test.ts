@@ -30,7 +30,11 @@ afterAll(async () => {
 
 /** A request with the key passes the check. */
 async function use(authenticator: Authenticator, text = key): Promise<void> {
-  const request = { params: { projectId: 'p' }, headers: { 'x-api-key': text } } as unknown as FastifyRequest
+  const request = {
+    ip: '127.0.0.1',
+    params: { projectId: 'p' },
+    headers: { 'x-api-key': text },
+  } as unknown as FastifyRequest
   await authenticator.require('read')(request, {} as FastifyReply)
 }
 

@@ -102,7 +102,10 @@ def headers_are_documented(context, response, case):
 
 @schemathesis.check
 class keys_are_restricted:
-    """A call that succeeds gets 401 with a key of another project, and 403 with a key that lacks the scope."""
+    """A call that succeeds gets 401 with a key of another project, and 403 with a key that lacks the scope.
+
+    Instead of 401 it is 429 when many calls to other projects went before.
+    """
 
     def __init__(self):
         self.passed = set()
@@ -112,11 +115,11 @@ class keys_are_restricted:
         if response.status_code != 200 or operation['operationId'] in self.passed:
             return
         other_scope = 'WRITE' if operation['x-required-scope'] == 'read' else 'READ'
-        for owner, expected in (('OTHER', 401), (other_scope, 403)):
+        for owner, expected in (('OTHER', (401, 429)), (other_scope, (403,))):
             request = response.request
             headers = {**request.headers, 'X-Api-Key': os.environ[f'FLOWTRAIL_{owner}_KEY']}
             denied = requests.request(request.method, request.url, headers=headers, data=request.body, timeout=10)
-            assert denied.status_code == expected, f'{denied.status_code} with FLOWTRAIL_{owner}_KEY, not {expected}'
+            assert denied.status_code in expected, f'{denied.status_code} with FLOWTRAIL_{owner}_KEY, not {expected}'
         self.passed.add(operation['operationId'])
 
 

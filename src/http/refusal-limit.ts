@@ -1,0 +1,101 @@
+import { isIP } from 'node:net'
+import { type ApiError, tooManyRefusedKeys, unauthorized } from '../domain/errors.ts'
+
+const MINUTE_ms = 60_000
+/**
+ * How many requests of a client may be refused for their key in a minute. Good keys need none, and one look-up a second is
+ * next to nothing for the database, even from hundreds of clients.
+ */
+const MAX_REFUSALS = 60
+/** How many clients are remembered. One that is forgotten may start anew. */
+const MAX_CLIENTS = 10_000
+
+/** What a client did in the current minute. */
+interface Client {
+  refusals: number
+  /** Those under way, oldest first, each of which may end in a refusal. */
+  lookUps: Set<Promise<unknown>>
+}
+
+/**
+ * Limits by client how many keys unknown to this process are looked up: those that do not exist are not cached, and no rate
+ * limit of a key applies to them. A refused key that exists counts as well, so that no response tells that it does
+ * (docs/semantics.md#api-keys).
+ */
+export class RefusalLimiter {
+  /** Replaced every minute. */
+  #clients = new Map<string, Client>()
+  #minute = 0
+
+  /**
+   * Looks up a key. When as many look-ups of the client are under way as it has refusals left, this one waits, so that a
+   * burst of good keys, as after a start behind a proxy, is not refused. It fails with the look-up that it waits for, since
+   * queueing behind a database that does not respond would take many times as long.
+   *
+   * @param find resolves to undefined if there is no such key, which is a refusal
+   * @throws ApiError rate_limited, without a look-up, if the client has no refusals left
+   */
+  async lookUp<Key>(address: string, find: () => Promise<Key | undefined>): Promise<Key | undefined> {
+    for (;;) {
+      const client = this.#client(address)
+      if (client.refusals >= MAX_REFUSALS) throw refusalsUsedUp()
+      if (client.refusals + client.lookUps.size < MAX_REFUSALS) return count(client, find)
+      const [oldest] = client.lookUps
+      await oldest
+    }
+  }
+
+  /** Counts the refusal of a key that exists. @returns the error to throw */
+  refuse(address: string): ApiError {
+    const client = this.#client(address)
+    if (client.refusals >= MAX_REFUSALS) return refusalsUsedUp()
+    client.refusals += 1
+    return unauthorized()
+  }
+
+  #client(address: string): Client {
+    const minute = Math.floor(Date.now() / MINUTE_ms)
+    if (minute !== this.#minute) {
+      this.#minute = minute
+      this.#clients = new Map()
+    }
+    const name = clientOf(address)
+    const known = this.#clients.get(name)
+    if (known) return known
+    const client = { refusals: 0, lookUps: new Set<Promise<unknown>>() }
+    this.#clients.set(name, client)
+    const [oldest] = this.#clients.keys()
+    if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.#clients.delete(oldest)
+    return client
+  }
+}
+
+function count<Key>(client: Client, find: () => Promise<Key | undefined>): Promise<Key | undefined> {
+  const lookUp = find()
+    .then((key) => {
+      if (key === undefined) client.refusals += 1
+      return key
+    })
+    .finally(() => client.lookUps.delete(lookUp))
+  client.lookUps.add(lookUp)
+  return lookUp
+}
+
+function refusalsUsedUp(): ApiError {
+  const rest_ms = MINUTE_ms - (Date.now() % MINUTE_ms)
+  return tooManyRefusedKeys(MAX_REFUSALS, Math.ceil(rest_ms / 1000))
+}
+
+/**
+ * Who is behind an address: one host for IPv4, but the whole /64 network for IPv6, of which a host has every address. What
+ * is no address, as a proxy may forward it, is one client, so that it cannot evade the limit or fill the memory.
+ */
+function clientOf(address: string): string {
+  const version = isIP(address)
+  if (version === 0) return ''
+  // An IPv4 address may be mapped to IPv6: ::ffff:192.0.2.1.
+  if (version === 4 || address.includes('.')) return address
+  const [head = [], tail = []] = address.split('::').map((groups) => groups.split(':').filter(Boolean))
+  const zeros = Array<string>(8 - head.length - tail.length).fill('0')
+  return [...head, ...zeros, ...tail].slice(0, 4).join(':')
+}
