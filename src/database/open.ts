@@ -5,6 +5,7 @@ import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
+import { keepsSessions } from './sessions.ts'
 
 const EMBEDDED = {
   name: 'flowtrail',
@@ -41,9 +42,25 @@ export async function openServer(
   { databaseUrl, dataDir }: DatabaseLocation,
   options: ServerOptions = {},
 ): Promise<DatabaseServer> {
-  if (databaseUrl !== undefined) return { url: databaseUrl, release: async () => {} }
+  if (databaseUrl !== undefined) {
+    await refuseTransactionPooler(databaseUrl)
+    return { url: databaseUrl, release: async () => {} }
+  }
   const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
+}
+
+async function refuseTransactionPooler(url: string): Promise<void> {
+  const pool = createPool(url, { max: 2 })
+  try {
+    if (await keepsSessions(pool)) return
+  } finally {
+    await pool.end()
+  }
+  throw new Error(
+    'DATABASE_URL leads through a pooler in transaction mode, which loses session settings and prepared statements ' +
+      'between transactions. Connect to PostgreSQL directly, or set the pooler to session mode (PgBouncer: pool_mode = session)',
+  )
 }
 
 /**
