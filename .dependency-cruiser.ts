@@ -68,6 +68,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
     packages: [
       'fastify',
+      '@fastify/compress',
       '@fastify/cors',
       '@fastify/swagger',
       '@fastify/swagger-ui',

@@ -15,7 +15,7 @@ import { errorHandler } from './http/error-handler.ts'
 import { withRequestSerializer } from './http/logging.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
 import { serveInTurn } from './http/pipelining.ts'
-import { measureRequests, serveProbes } from './http/probes.ts'
+import { measureReads, measureRequests, serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
 import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
@@ -47,6 +47,12 @@ export interface AppParts {
 /** How much later than its timeout a slow request may be closed. */
 const TIMEOUT_CHECK_INTERVAL_ms = 1_000
 
+/**
+ * How long nothing may be received or sent while a request or its response is under way. It is longer than the timeout of
+ * requests, which is reported to the client.
+ */
+const IDLE_TIMEOUT_ms = REQUEST_TIMEOUT_ms + 5_000
+
 /** Longer than any path that Node accepts, so that no id is too long for the router. */
 const MAX_PARAM_LENGTH = 64 * 1024
 
@@ -61,6 +67,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     logger: withRequestSerializer(parts.logger),
     genReqId: requestId,
     requestTimeout: REQUEST_TIMEOUT_ms,
+    connectionTimeout: IDLE_TIMEOUT_ms,
     trustProxy: config.trustProxy,
     // `drainOnClose` responds with the error envelope, which Fastify's own 503 lacks.
     return503OnClosing: false,
@@ -75,6 +82,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
       requireHostHeader: false,
     },
   })
+
+  app.server.maxConnections = config.maxConnections
 
   // Hooks run in this order.
   sendDefaultHeaders(app, config.publicUrl)
@@ -97,6 +106,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
 
   const document = await readDocument()
   const registry = measureRequests(app)
+  measureReads(registry, gate)
   serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }

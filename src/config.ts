@@ -31,6 +31,8 @@ export interface Config {
     rateLimitPerMinute: number | undefined
     /** As in Fastify: whether, or from which proxies, to trust X-Forwarded-For. */
     trustProxy: boolean | string
+    /** The most connections of clients at once; further ones are closed. */
+    maxConnections: number
   }
   /** The server's database connections. */
   connections: {
@@ -146,6 +148,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       CORS_ORIGINS: origins({ default: undefined }),
       RATE_LIMIT_PER_MINUTE: integer(1, 999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
+      MAX_CONNECTIONS: integer(1, 100_000)({ default: 10_000 }),
       READ_CONNECTIONS: integer(1, 100)({ default: 3 }),
       // The recorder needs two: one for batches that never wait for a lock, one for those that may.
       WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
@@ -187,6 +190,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       corsOrigins: settings.CORS_ORIGINS ?? [],
       rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
       trustProxy: settings.TRUST_PROXY,
+      maxConnections: settings.MAX_CONNECTIONS,
     },
     connections: {
       read: settings.READ_CONNECTIONS,

@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import express from 'express'
 import * as openApiValidator from 'express-openapi-validator'
 import pg from 'pg'
-import { isInstantAndId, isInt32, paginate } from '../../src/domain/cursor.ts'
+import { isInstantAndId, isInt32, Page, paginate } from '../../src/domain/cursor.ts'
 import {
   entryNotFound,
   malformedRequest,
@@ -55,7 +55,7 @@ app.use(
 )
 
 app.get('/projects/:projectId/modules', async (request, response) => {
-  sendPage(request, response, { rows: await reads.modules(request.params.projectId), next: undefined })
+  sendPage(request, response, new Page(await reads.modules(request.params.projectId), () => undefined))
 })
 
 app.get('/projects/:projectId/modules/:moduleId', async ({ params }, response) => {
@@ -102,7 +102,11 @@ app.get('/projects/:projectId/entries/:entryId/events', async (request, response
     (row) => [toIsoTimestamp(row.timestamp), row.event_id],
   )
   if (page.rows.length === 0 && !(await reads.entryExists(projectId, entryId))) throw entryNotFound(entryId)
-  sendPage(request, response, { rows: page.rows.map(({ event_id, ...event }) => withoutNulls(event)), next: page.next })
+  sendPage(
+    request,
+    response,
+    page.map(({ event_id, ...event }) => withoutNulls(event)),
+  )
 })
 
 app.get('/projects/:projectId/entries-page-views', async (request, response) => {

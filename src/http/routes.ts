@@ -1,4 +1,5 @@
 import { METHODS } from 'node:http'
+import compress from '@fastify/compress'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import glue from 'fastify-openapi-glue'
 import { SCOPES, type Scope } from '../domain/api-key.ts'
@@ -23,6 +24,9 @@ interface RoutesOptions<Context> {
   basePath: string
 }
 
+/** How lists are compressed: always in the threads of zlib, since the event loop is for others meanwhile. */
+const COMPRESSION = { encodings: ['gzip' as const], syncThreshold: 0 }
+
 /**
  * Registers a route for every operation of the document, with its key check, validation and handler, and a 405 for every
  * other method on the same paths.
@@ -38,6 +42,7 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   // that the document lacks; the tests' check of every response does (ADR 0010).
   app.setSerializerCompiler(serializeUnlessDone(JSON.stringify))
   app.addHook('onRoute', refuseUndocumentedQuery)
+  await app.register(compress, { global: false, globalDecompression: false })
   await app.register(glue, {
     specification: document,
     prefix: basePath,
@@ -88,13 +93,16 @@ function routeOf<Context, K extends OperationId>(
 ) {
   const handler = options.handlers[operationId] as Handler<K, Context>
   const isRead = scopeOf(operationId, operation) === 'read'
+  const vary = '304' in operation.responses ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
-    ...(isRead && { preSerialization: serializeRead, onSend: endRead }),
+    ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
     ...('304' in operation.responses && {
       serializerCompiler: serializeUnlessDone(serializeOnce),
       onSend: [endRead, evaluateIfNoneMatch],
+      // A strong entity tag is that of one representation.
+      compress: false,
     }),
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
@@ -103,7 +111,7 @@ function routeOf<Context, K extends OperationId>(
         { path: params, query, headers, body, lease } as OperationRequest<K>,
         options.context,
       )
-      if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, 'X-Api-Key'))
+      if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))
       else reply.header('cache-control', 'no-store')
       return bodyOf(result, reply)
     },

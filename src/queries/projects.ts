@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 
-const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')))
+const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')), { isLookUp: true })
 
 /** Rejects when the database is unavailable. */
 export async function ping(db: Database): Promise<void> {

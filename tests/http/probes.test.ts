@@ -1,6 +1,10 @@
+import type { ServerResponse } from 'node:http'
+import { PassThrough } from 'node:stream'
 import fastify from 'fastify'
+import { Registry } from 'prom-client'
 import { afterAll, expect, test } from 'vitest'
-import { measureRequests, serveProbes } from '../../src/http/probes.ts'
+import { measureReads, measureRequests, serveProbes } from '../../src/http/probes.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
 
 const app = fastify()
 let isReady = true
@@ -46,6 +50,35 @@ test('requests are counted by their operation, or as other, in buckets of second
 test('the process has its metrics, too', async () => {
   const { body } = await app.inject('/metrics')
   for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_seconds']) expect(body).toContain(name)
+})
+
+test('reads are counted by what became of them, and what they hold is measured', async () => {
+  const gate = new ReadGate()
+  const registry = new Registry()
+  measureReads(registry, gate)
+  const read = () => {
+    const response = new PassThrough() as unknown as ServerResponse
+    return gate.admit('demo', 1_000, response).then((lease) => ({ lease, response }))
+  }
+  const [first, second] = [await read(), await read()]
+  second.lease.send(70)
+  const lines = async () => (await registry.metrics()).split('\n').filter((line) => line && !line.startsWith('#'))
+  const expected = (underWay: number, unsent: number) => [
+    'flowtrail_reads_total{outcome="admitted"} 2',
+    'flowtrail_reads_total{outcome="refused"} 0',
+    'flowtrail_reads_total{outcome="cancelled"} 0',
+    'flowtrail_stalled_clients_total 0',
+    `flowtrail_reads_under_way ${underWay}`,
+    'flowtrail_reads_waiting 0',
+    `flowtrail_unsent_bytes ${unsent}`,
+  ]
+  expect(await lines()).toEqual(expected(1, 70))
+  for (const { lease, response } of [first, second]) {
+    lease.send(0)
+    response.destroy()
+  }
+  expect(await lines()).toEqual(expected(0, 0))
+  gate.close()
 })
 
 test('a duration is in seconds', async () => {

@@ -48,6 +48,7 @@ export const PLAIN_CONFIG: AppParts['config'] = {
   corsOrigins: [],
   rateLimitPerMinute: undefined,
   trustProxy: false,
+  maxConnections: 10_000,
 }
 
 export interface TestAppOptions {

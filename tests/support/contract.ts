@@ -107,6 +107,7 @@ export const SECURITY_HEADERS = {
 /** Headers that any HTTP response may have and that the document need not mention. */
 const GENERIC_HEADERS = new Set([
   'content-type',
+  'content-encoding',
   'content-length',
   'transfer-encoding',
   'connection',

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import type { Keyset } from '../../../src/domain/cursor.ts'
+import type { Keyset, Slice } from '../../../src/domain/cursor.ts'
 import { invalidRequest } from '../../../src/domain/errors.ts'
 import { type IsoTimestamp, parseTimestamp } from '../../../src/domain/timestamp.ts'
 
@@ -39,12 +39,13 @@ export class Reads {
     return (await this.#first(sql, [projectId, moduleId])) !== undefined
   }
 
-  moduleVersions(projectId: string, moduleId: string, { direction, after, take }: Keyset<readonly [number]>) {
-    return this.#all<{ module_id: string; version_number: number; saved_at: Date }>(
+  moduleVersions(projectId: string, moduleId: string, { direction, after, limit }: Keyset<readonly [number]>) {
+    return this.#slice<{ module_id: string; version_number: number; saved_at: Date }>(
+      limit,
       `SELECT module_id, version_number, saved_at FROM module_versions
        WHERE project_id = $1 AND module_id = $2 ${after ? `AND version_number ${BEYOND[direction]} $4` : ''}
        ORDER BY version_number ${direction} LIMIT $3`,
-      [projectId, moduleId, take, ...(after ?? [])],
+      [projectId, moduleId, limit + 1, ...(after ?? [])],
     )
   }
 
@@ -69,8 +70,9 @@ export class Reads {
     return (await this.#first(sql, [projectId, entryId])) !== undefined
   }
 
-  events(projectId: string, entryId: string, { direction, after, take }: ByInstant) {
-    return this.#all<{ timestamp: Date; event_id: string }>(
+  events(projectId: string, entryId: string, { direction, after, limit }: ByInstant) {
+    return this.#slice<{ timestamp: Date; event_id: string }>(
+      limit,
       `SELECT event_id, entry_id, contact_id, project_id, group_id, module_id, module_version_number, timestamp, page_id,
          page_key, page_index, max_page_id, max_page_key, max_page_index, total_pages, event_type, view_type,
          custom_event_name, custom_event_props
@@ -78,12 +80,12 @@ export class Reads {
        WHERE project_id = $1 AND entry_id = $2
          ${after ? `AND (timestamp, event_id) ${BEYOND[direction]} ($4, $5)` : ''}
        ORDER BY timestamp ${direction}, event_id ${direction} LIMIT $3`,
-      [projectId, entryId, take, ...(after ?? [])],
+      [projectId, entryId, limit + 1, ...(after ?? [])],
     )
   }
 
-  entryPageViews(projectId: string, window: Window, { direction, after, take }: ByInstant) {
-    const values: unknown[] = [projectId, take]
+  entryPageViews(projectId: string, window: Window, { direction, after, limit }: ByInstant) {
+    const values: unknown[] = [projectId, limit + 1]
     const place = (value: unknown) => `$${values.push(value)}`
     const conditions = [
       'project_id = $1',
@@ -91,7 +93,8 @@ export class Reads {
       ...(window.before ? [`updated_at < ${place(window.before)}`] : []),
       ...(after ? [`(updated_at, entry_id) ${BEYOND[direction]} (${after.map(place)})`] : []),
     ]
-    return this.#all<{ updated_at: Date; entry_id: string }>(
+    return this.#slice<{ updated_at: Date; entry_id: string }>(
+      limit,
       `SELECT entry_id, group_id, project_id, module_id, contact_id, e.created_at, updated_at, (
          SELECT coalesce(json_agg(json_build_object(
            'timestamp', to_char(timestamp AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
@@ -112,6 +115,12 @@ export class Reads {
 
   async #all<Row extends pg.QueryResultRow>(sql: string, values: unknown[]): Promise<Row[]> {
     return (await this.#pool.query<Row>(sql, values)).rows
+  }
+
+  /** @param values of which one is a limit of one row more than the page has */
+  async #slice<Row extends pg.QueryResultRow>(limit: number, sql: string, values: unknown[]): Promise<Slice<Row>> {
+    const rows = await this.#all<Row>(sql, values)
+    return { rows: rows.slice(0, limit), more: rows.length > limit }
   }
 
   async #first(sql: string, values: unknown[]): Promise<object | undefined> {

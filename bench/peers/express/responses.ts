@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { ErrorRequestHandler, Request, Response } from 'express'
 import { isUnavailable } from '../../../src/database/failures.ts'
+import type { Page } from '../../../src/domain/cursor.ts'
 import {
   ApiError,
   internalError,
@@ -26,14 +27,15 @@ export function sendResource(response: Response, resource: object): void {
 }
 
 /** Sends a page of a list with the link to the next one. */
-export function sendPage(request: Request, response: Response, page: { rows: object[]; next: string | undefined }) {
+export function sendPage(request: Request, response: Response, page: Page<object>) {
   response.set(READ_HEADERS)
-  if (page.next !== undefined) {
+  const next = page.cursorAfter(page.rows.length)
+  if (next !== undefined) {
     const [path, query] = request.originalUrl.split('?')
     const parameters = new URLSearchParams(query)
-    parameters.set('cursor', page.next)
+    parameters.set('cursor', next)
     parameters.sort()
-    response.set({ 'Next-Cursor': page.next, Link: `<${path}?${parameters}>; rel="next"` })
+    response.set({ 'Next-Cursor': next, Link: `<${path}?${parameters}>; rel="next"` })
   }
   response.json(page.rows)
 }

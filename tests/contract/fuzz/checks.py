@@ -16,6 +16,7 @@ FULL_RUN_examples = 200
 # Headers that any HTTP response may have and the document need not mention.
 GENERAL_HEADERS = {
     'connection',
+    'content-encoding',
     'content-length',
     'content-security-policy',
     'content-type',

@@ -9,6 +9,7 @@ import { createKey } from '../../../src/cli/keys.ts'
 import { connect, connectShared, openWritePool } from '../../../src/database/open.ts'
 import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
+import { PLAIN_CONFIG } from '../../support/app.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
 import { UNMODIFIED } from './detectors.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
@@ -62,7 +63,7 @@ async function createKeys(db: Database): Promise<Record<string, string>> {
 
 async function runAgainst(service: string, parts: Parts, keys: Record<string, string>): Promise<string[]> {
   const app = await buildApp({
-    config: { basePath: '', publicUrl: undefined, corsOrigins: [], rateLimitPerMinute: undefined, trustProxy: false },
+    config: PLAIN_CONFIG,
     ...parts,
     logger: false,
     extend: (app) => mutationOf(service === UNMODIFIED ? undefined : service)?.(app, parts.db),

@@ -32,8 +32,18 @@ export interface Replayer {
 /** Names the exchange to which a request belongs. */
 const EXCHANGE_HEADER = 'x-exchange'
 
-/** Headers of a connection, not of a message, and those that HTTP libraries set by themselves. */
-const CONNECTION_HEADERS = ['connection', 'content-length', 'date', 'expect', 'host', 'keep-alive', 'transfer-encoding']
+/** Headers of a connection or of the encoding on it, not of a message, and those that HTTP libraries set by themselves. */
+const CONNECTION_HEADERS = [
+  'accept-encoding',
+  'connection',
+  'content-encoding',
+  'content-length',
+  'date',
+  'expect',
+  'host',
+  'keep-alive',
+  'transfer-encoding',
+]
 
 /** Prism never responds to some requests. */
 const TIMEOUT_ms = 10_000
