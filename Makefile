@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -34,6 +34,9 @@ check: node_modules/.installed bench/node_modules/.installed ## Check format, li
 
 browser: node_modules/.installed ## Test /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
 	@$(RUN) test:browser
+
+faults: node_modules/.installed ## Attack a running service, and measure what its other users notice
+	@$(RUN) test:trials
 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)
 	@$(RUN) contract

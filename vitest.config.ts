@@ -1,7 +1,12 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
-const EXCLUDED = ['tests/browser/**', 'tests/contract/proxy/mock.test.ts', '**/node_modules/**']
+const EXCLUDED = [
+  'tests/browser/**',
+  'tests/contract/proxy/mock.test.ts',
+  'tests/faults/trials/**',
+  '**/node_modules/**',
+]
 
 /** What `make test-quick` leaves out: tests that start processes or clusters, and those of the benchmark and the demo. */
 const SLOW = [
@@ -42,6 +47,10 @@ export default defineConfig({
       { extends: true, test: { name: 'unit', ...SHARED, exclude: EXCLUDED } },
       { extends: true, test: { name: 'quick', ...SHARED, exclude: [...EXCLUDED, ...SLOW] } },
       { extends: true, test: { name: 'browser', include: ['tests/browser/**/*.test.ts'] } },
+      {
+        extends: true,
+        test: { name: 'trials', include: ['tests/faults/trials/**/*.test.ts'], fileParallelism: false },
+      },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
   },

@@ -28,7 +28,8 @@ export function sendResource(response: Response, resource: object): void {
 
 /** Sends a page of a list with the link to the next one. */
 export function sendPage(request: Request, response: Response, page: Page<object>) {
-  response.set(READ_HEADERS)
+  // No load of the bench asks for compression.
+  response.set({ ...READ_HEADERS, Vary: 'X-Api-Key, accept-encoding' })
   const next = page.cursorAfter(page.rows.length)
   if (next !== undefined) {
     const [path, query] = request.originalUrl.split('?')

@@ -1,0 +1,244 @@
+import { readFileSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { sql } from 'kysely'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { createKey } from '../../../src/cli/keys.ts'
+import { connect as connectDatabase } from '../../../src/database/open.ts'
+import type { Database } from '../../../src/database/pool.ts'
+import { SCOPES } from '../../../src/domain/api-key.ts'
+import { storePageViews } from '../../../src/transfer/page-views.ts'
+import { importInto } from '../../support/app.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { kill, type Service, startService } from '../../support/service.ts'
+
+// One project asks for all that it can get of what is large, and another goes on as if nothing were. These are the only
+// tests with a timing: it is a ratio to what was measured on the same machine a moment before.
+
+const HOSTILE = { events: 'long-props', views: 'long-names', module: 'large' }
+const ATTACK_s = 5
+/** How much slower the other project may get; below the floor no ratio counts. */
+const MAX_RATIO = 5
+const FLOOR_ms = 100
+const READY_ms = 1_000
+const MAX_RSS_MiB = 512
+
+let database: TestDatabase
+let db: Database
+let service: Service
+let keys: { hostile: string; other: string }
+
+const instant = '2026-02-01T00:00:00.000Z'
+
+function* records(): Generator<object> {
+  for (const project_id of ['hostile', 'other']) {
+    const project = { project_id }
+    yield { type: 'project', ...project }
+    yield { type: 'group', ...project, group_id: 'g' }
+    yield { type: 'contact', ...project, contact_id: 'c', identifiers: [{ key: 'email', value: '"a@example.com"' }] }
+    for (const module_id of ['quiz', HOSTILE.module]) {
+      yield { type: 'module', ...project, module_id, group_id: 'g', title: module_id }
+      const isLarge = module_id === HOSTILE.module && project_id === 'hostile'
+      // 14 MB in a response.
+      const json_string = JSON.stringify({ text: 'abc"'.repeat(isLarge ? 2_000_000 : 1) })
+      const version = { version_number: 1, saved_at: instant, published_at: instant, json_string }
+      yield { type: 'module_version', ...project, module_id, ...version }
+    }
+    const ids = { module_id: 'quiz', contact_id: 'c', created_at: instant, updated_at: instant }
+    for (const entry_id of ['e', HOSTILE.events]) yield { type: 'entry', ...project, entry_id, ...ids }
+  }
+}
+
+/** Fills the hostile project by SQL, which is a hundred times as fast. */
+async function fillLarge(): Promise<void> {
+  // 65 MB of events: the quotation marks of the properties are escaped in a response.
+  await sql`INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type,
+      custom_event_name, custom_event_props)
+    SELECT 'hostile', 'c' || i, ${HOSTILE.events}, ${instant}::timestamptz + i * interval '1 s', 1, 'custom_event:triggered', 'n',
+      '["' || repeat('","', 10900) || '"]'
+    FROM generate_series(1, 1000) i`.execute(db)
+  // 1,000 entries with 1,000 page views each, under long names: 560 MB.
+  await sql`INSERT INTO entries (project_id, entry_id, module_id, contact_id, created_at, updated_at, entry_data)
+    SELECT 'hostile', 'v' || i, 'quiz', 'c', ${instant}, ${instant}::timestamptz + i * interval '1 s', '{}'
+    FROM generate_series(1, 200) i`.execute(db)
+  await sql`INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type, view_type,
+      page_id, page_key, page_index)
+    SELECT 'hostile', 'v' || i || '-' || k, 'v' || i, ${instant}::timestamptz + k * interval '1 ms', 1, 'flowpage.viewed', 'flowpage',
+      'p', repeat('k', 500), k
+    FROM generate_series(1, 200) i, generate_series(1, 1000) k`.execute(db)
+  await sql.raw(storePageViews("SELECT project_id, entry_id FROM entries WHERE project_id = 'hostile'")).execute(db)
+  await sql`ANALYZE`.execute(db)
+}
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connectDatabase(database.url, { max: 1 })
+  await importInto(database.url, records())
+  await fillLarge()
+  const newKey = (projectId: string) => createKey(db, projectId, { name: 'test', scopes: SCOPES, expires_at: null })
+  keys = { hostile: await newKey('hostile'), other: await newKey('other') }
+  service = await startService({ DATABASE_URL: database.url })
+})
+afterAll(async () => {
+  await kill(service)
+  await db.destroy()
+  await database.drop()
+})
+
+const sockets = new Set<Socket>()
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy()
+  sockets.clear()
+})
+
+/** Sends a GET of the hostile project over a connection of its own, and reads nothing of the response. */
+function open(path: string, times = 1): Socket {
+  const { hostname, port } = new URL(service.address)
+  const socket = connect(Number(port), hostname)
+  sockets.add(socket)
+  socket.on('error', () => {}).on('close', () => sockets.delete(socket))
+  const lines = [`GET ${path} HTTP/1.1`, 'Host: x', `X-Api-Key: ${keys.hostile}`, '', '']
+  socket.write(lines.join('\r\n').repeat(times))
+  return socket
+}
+
+/** The duration of a request that the other project sends, in milliseconds. Fails if it is not a 200. */
+async function timed(path: string, init: RequestInit = {}): Promise<number> {
+  const start_ms = performance.now()
+  const response = await fetch(service.address + path, {
+    ...init,
+    headers: { 'x-api-key': keys.other, ...init.headers },
+  })
+  await response.arrayBuffer()
+  expect(response.status, `${path} of the other project`).toBe(200)
+  return performance.now() - start_ms
+}
+
+const readModules = () => timed('/projects/other/modules')
+const readEntry = () => timed('/projects/other/entries/e')
+const readEvents = () => timed('/projects/other/entries/e/events')
+const record = () =>
+  timed('/projects/other/events', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      module_id: 'quiz',
+      timestamp: '2026-02-01T00:00:00Z',
+      custom_event_name: 'n',
+      identifiers: [{ key: 'email', value: '"a@example.com"' }],
+    }),
+  })
+
+const ACTS = { readModules, readEntry, readEvents, record }
+type Name = keyof typeof ACTS
+
+interface Latencies {
+  p99_ms: Record<Name, number>
+  worstReady_ms: number
+  maxRss_MiB: number
+}
+
+const rss_MiB = () => {
+  const status = readFileSync(`/proc/${service.child.pid}/status`, 'utf8')
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
+}
+
+/** What the other project sees for a while: each act once after the other, and readiness. */
+async function observe(duration_s: number): Promise<Latencies> {
+  const samples = Object.fromEntries(Object.keys(ACTS).map((name) => [name, [] as number[]])) as Record<Name, number[]>
+  let [worstReady_ms, maxRss_MiB] = [0, 0]
+  const end_ms = performance.now() + duration_s * 1_000
+  const repeat = async (act: () => Promise<void>) => {
+    while (performance.now() < end_ms) {
+      await act()
+      await setTimeout(5)
+    }
+  }
+  await Promise.all([
+    ...Object.entries(ACTS).map(([name, act]) => repeat(async () => void samples[name as Name].push(await act()))),
+    repeat(async () => {
+      worstReady_ms = Math.max(worstReady_ms, await timed('/readyz'))
+      maxRss_MiB = Math.max(maxRss_MiB, rss_MiB())
+    }),
+  ])
+  const p99 = (values: number[]) => values.sort((a, b) => a - b)[Math.floor(values.length * 0.99)] ?? Number.NaN
+  return {
+    p99_ms: Object.fromEntries(Object.entries(samples).map(([name, values]) => [name, p99(values)])) as never,
+    worstReady_ms,
+    maxRss_MiB,
+  }
+}
+
+/** Observes the other project while this goes on. */
+async function during(
+  attack: (signal: AbortSignal) => Promise<void>,
+): Promise<[quiet: Latencies, attacked: Latencies]> {
+  await observe(0.5)
+  const quiet = await observe(2)
+  const stop = new AbortController()
+  const attacking = attack(stop.signal)
+  const attacked = await observe(ATTACK_s)
+  stop.abort()
+  await attacking
+  return [quiet, attacked]
+}
+
+function expectUnharmed([quiet, attacked]: [Latencies, Latencies]): void {
+  const line = (name: Name) => `${name} ${quiet.p99_ms[name].toFixed(1)} → ${attacked.p99_ms[name].toFixed(1)} ms`
+  const names = Object.keys(ACTS) as Name[]
+  console.log(
+    `${expect.getState().currentTestName}: p99 ${names.map(line).join(', ')}; readyz at worst ` +
+      `${attacked.worstReady_ms.toFixed(0)} ms; ${attacked.maxRss_MiB.toFixed(0)} MiB`,
+  )
+  for (const name of names) {
+    expect(attacked.p99_ms[name], line(name)).toBeLessThanOrEqual(Math.max(FLOOR_ms, MAX_RATIO * quiet.p99_ms[name]))
+  }
+  expect(attacked.worstReady_ms).toBeLessThanOrEqual(READY_ms)
+  expect(attacked.maxRss_MiB).toBeLessThanOrEqual(MAX_RSS_MiB)
+}
+
+/** Again and again opens connections for a path, which are closed after 1.5 seconds. */
+const hangUp = (path: string, count: number) => async (signal: AbortSignal) => {
+  while (!signal.aborted) {
+    const opened = Array.from({ length: count }, () => open(path))
+    await setTimeout(1_500)
+    for (const socket of opened) socket.destroy()
+  }
+}
+
+/** Keeps connections open on which nothing is read; those that the service closes are opened again. */
+const neverRead =
+  (path: string, count: number, times = 1) =>
+  async (signal: AbortSignal) => {
+    while (!signal.aborted) {
+      while (sockets.size < count) open(path, times)
+      await setTimeout(100)
+    }
+  }
+
+/** Reads responses as fast as they come, on as many connections. */
+const readOn = (path: string, count: number) => async (signal: AbortSignal) => {
+  const read = async () => {
+    while (!signal.aborted) {
+      const response = await fetch(service.address + path, { headers: { 'x-api-key': keys.hostile } })
+      for await (const _ of response.body ?? []) if (signal.aborted) break
+      expect([200, 503]).toContain(response.status)
+    }
+  }
+  await Promise.all(Array.from({ length: count }, read))
+}
+
+const EVENTS = `/projects/hostile/entries/${HOSTILE.events}/events?limit=1000`
+const VIEWS = '/projects/hostile/entries-page-views?limit=1000'
+const MODULE = `/projects/hostile/modules/${HOSTILE.module}`
+
+test.each<[string, (signal: AbortSignal) => Promise<void>]>([
+  ['60 requests for 65 MB of events, whose client hangs up', hangUp(EVENTS, 60)],
+  ['90 connections that ask for such a list and read nothing', neverRead(EVENTS, 90)],
+  ['one connection that pipelines 60 such requests and reads nothing', neverRead(EVENTS, 1, 60)],
+  ['64 requests for a definition of 14 MB at once', readOn(MODULE, 64)],
+  ['16 readers of page views under long names', readOn(VIEWS, 16)],
+  ['64 readers of the first page of events', readOn(EVENTS, 64)],
+])('%s', async (_, attack) => {
+  expectUnharmed(await during(attack))
+})
