@@ -15,17 +15,20 @@ export const SMALL_VALUE_bytes = 64 * 1024
 /** How many bytes of values the rows of a page may have; one row may have more. */
 const MAX_PAGE_bytes = 8 * 1024 * 1024
 
-/** A row with the size of its values of any length, in bytes. */
+/** A row with the size of its values of any length, in bytes; null if it is small. */
 export interface SizedRow {
-  value_bytes?: number
+  value_bytes?: number | null
 }
 
-/** In SQL, columns of any length, and the size of all of them. @param isWhole whether large ones are read, too */
+/** In SQL, columns of any length, and the size of all of them if they are large. @param isWhole whether those are read, too */
 export function sizedColumns<const Columns extends readonly string[]>(columns: Columns, isWhole: boolean) {
   const sizes = columns.map((column) => sql`coalesce(octet_length(${sql.ref(column)}), 0)`)
   const bytes = sql<number>`(${sql.join(sizes, sql` + `)})`
   return {
-    value_bytes: bytes.as('value_bytes'),
+    // Null, since a number would have to be parsed for each row.
+    value_bytes: sql<number | null>`CASE WHEN ${bytes} > ${sql.lit(SMALL_ROW_bytes)} THEN ${bytes} END`.as(
+      'value_bytes',
+    ),
     value: (column: Columns[number]) => selectUpTo(column, bytes, isWhole, SMALL_ROW_bytes),
   }
 }
@@ -74,20 +77,19 @@ export async function selectPage<Row extends SizedRow>(
   // One row more than the page holds shows whether there is another page.
   const rows = await select(limit + 1, false)
   const page = rows.slice(0, limit)
-  if (page.every(({ value_bytes = 0 }) => value_bytes <= SMALL_ROW_bytes)) {
-    return { rows: page, more: rows.length > limit }
-  }
+  if (!page.some(({ value_bytes }) => value_bytes)) return { rows: page, more: rows.length > limit }
   const { count, bytes } = fitting(page)
   await lease.extend(bytes)
   return { rows: await select(count, true), more: rows.length > count }
 }
 
-/** How many rows fit into a page, at least one, and their size. */
+/** How many rows fit into a page, at least one, and the size of the large ones among them. */
 function fitting(rows: SizedRow[]): { count: number; bytes: number } {
   let bytes = 0
-  for (const [count, { value_bytes = 0 }] of rows.entries()) {
-    if (count > 0 && bytes + value_bytes > MAX_PAGE_bytes) return { count, bytes }
-    bytes += value_bytes
+  for (const [count, { value_bytes }] of rows.entries()) {
+    const added = value_bytes ?? 0
+    if (count > 0 && bytes + added > MAX_PAGE_bytes) return { count, bytes }
+    bytes += added
   }
   return { count: rows.length, bytes }
 }

@@ -24,7 +24,9 @@ export const listEntryEvents: Handler<'listEntryEvents', Context> = async (reque
 
 export const listEntryPageViews: Handler<'listEntryPageViews', Context> = async (request, { db }) => {
   const page = await selectEntryPageViewsPage(db, request)
-  return page.map(({ page_views, value_bytes: _, ...entry }) => {
+  return page.map(({ entry_id, group_id, project_id, module_id, contact_id, created_at, updated_at, page_views }) => {
+    // Field by field, as below.
+    const entry = { entry_id, group_id, project_id, module_id, contact_id, created_at, updated_at }
     const fields = JSON.stringify(entry satisfies Omit<EntryPageViews, 'page_views'>)
     return new JsonText<EntryPageViews>(`${fields.slice(0, -1)},"page_views":${page_views ?? '[]'}}`)
   })

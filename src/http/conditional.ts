@@ -32,7 +32,7 @@ function matches(header: string, etag: string): boolean {
 export async function evaluateIfNoneMatch(request: FastifyRequest, reply: FastifyReply, payload: unknown) {
   const isStream = payload instanceof BodyStream
   if (reply.statusCode !== 200 || !(isStream || Buffer.isBuffer(payload))) return payload
-  const etag = isStream ? payload.etag : etagOf(payload)
+  const etag = isStream ? String(payload.etag) : etagOf(payload)
   reply.header('etag', etag)
   const header = request.headers['if-none-match']
   if (header === undefined || !matches(header, etag)) return payload

@@ -116,10 +116,9 @@ export class ReadGate {
    * @param bytes the most that it reads from the database, unless it asks its lease for more
    * @throws ApiError service_unavailable when too many wait already, when it has waited too long, and when its client is gone
    */
-  async admit(project: string, bytes: number, response: ServerResponse): Promise<Lease> {
+  admit(project: string, bytes: number, response: ServerResponse): Lease | Promise<Lease> {
     const lease = new Lease(this, project, response)
-    await this.enter(lease, bytes)
-    return lease
+    return this.enter(lease, bytes)?.then(() => lease) ?? lease
   }
 
   /** For leases: begins reading as many bytes, or waits for it. */
@@ -233,6 +232,8 @@ export class Lease implements ReadLease {
   #unsent_bytes = 0
   /** When the client last took a part of the body, on the clock of performance.now(). */
   progressed_ms = 0
+  /** Whether more has been read than what it was admitted with: something large. */
+  isExtended = false
   /** Called when the response ends. */
   onClose: (() => void) | undefined
 
@@ -258,6 +259,7 @@ export class Lease implements ReadLease {
   }
 
   async extend(bytes: number): Promise<void> {
+    this.isExtended = true
     this.#leave()
     await this.#gate.enter(this, bytes)
   }

@@ -1,4 +1,10 @@
-import type { FastifyReply, FastifyRequest, onSendHookHandler, preSerializationHookHandler } from 'fastify'
+import type {
+  FastifyInstance,
+  FastifyReply,
+  FastifyRequest,
+  onSendHookHandler,
+  preSerializationHookHandler,
+} from 'fastify'
 import type { Page } from '../domain/cursor.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
 import { BodyStream, isLarge, MAX_PAGE_bytes, type Serialized, serializeLarge, serializeRows } from './response-body.ts'
@@ -8,21 +14,35 @@ const ROW_bytes = 4 * 1024
 /** The same for what is looked up by its key. */
 const LOOK_UP_bytes = 64 * 1024
 
-const leases = new WeakMap<FastifyRequest, Lease>()
-const pages = new WeakMap<object, Page<unknown>>()
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** What the read uses, once it is admitted. */
+    lease: Lease | undefined
+    /** The page whose rows are the payload. */
+    page: Page<unknown> | undefined
+  }
+}
+
+/** Declares what a request holds of its read. */
+export function decorateReads(app: FastifyInstance): void {
+  app.decorateRequest('lease', undefined)
+  app.decorateRequest('page', undefined)
+}
 
 /** Waits until a read may begin. @throws ApiError service_unavailable */
 export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: FastifyReply): Promise<Lease> {
   const { projectId } = request.params as { projectId: string }
   const { limit } = request.query as { limit?: number }
-  const lease = await gate.admit(projectId, limit === undefined ? LOOK_UP_bytes : limit * ROW_bytes, reply.raw)
-  leases.set(request, lease)
+  const bytes = limit === undefined ? LOOK_UP_bytes : limit * ROW_bytes
+  const admission = gate.admit(projectId, bytes, reply.raw)
+  const lease = admission instanceof Promise ? await admission : admission
+  request.lease = lease
   return lease
 }
 
 /** The payload of a page: its rows. {@link serializeRead} adds the headers that lead to the next one. */
-export function rowsOf(page: Page<unknown>): unknown[] {
-  pages.set(page.rows, page)
+export function rowsOf(request: FastifyRequest, page: Page<unknown>): unknown[] {
+  request.page = page
   return page.rows
 }
 
@@ -33,7 +53,6 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
   // Nobody is there to read it.
   else if (reply.raw.destroyed) done(null, '')
   else if (Array.isArray(result)) {
-    const page = pages.get(result)
     const finish = ({ body, rows }: Serialized) => {
       const cursor = page?.cursorAfter(rows)
       if (cursor !== undefined) {
@@ -41,7 +60,9 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
       }
       done(null, body)
     }
-    const serialized = serializeRows(result, page ? MAX_PAGE_bytes : Number.POSITIVE_INFINITY)
+    const { page, lease } = request
+    const areSmall = !lease?.isExtended
+    const serialized = serializeRows(result, areSmall, page ? MAX_PAGE_bytes : Number.POSITIVE_INFINITY)
     if (serialized instanceof Promise) serialized.then(finish, done)
     else finish(serialized)
   } else if (isLarge(result)) serializeLarge(result).then((body) => done(null, body), done)
@@ -54,7 +75,7 @@ export const serializeUnlessDone = (serialize: (result: object) => string | Buff
 
 /** An onSend hook: the read is over, and its body on the way to the client. */
 export const endRead: onSendHookHandler<unknown> = (request, reply, payload, done) => {
-  const lease = leases.get(request)
+  const { lease } = request
   if (payload instanceof BodyStream) {
     reply.header('content-length', payload.bytes)
     payload.onPart = (bytes) => lease?.sent(bytes)

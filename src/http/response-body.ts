@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, type Hash } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { JsonText } from '../domain/json-text.ts'
@@ -9,17 +9,20 @@ export const MAX_PAGE_bytes = 8 * 1024 * 1024
 /** About how many characters are serialized before other requests have a turn, and sent at once. */
 const PART_LENGTH = 128 * 1024
 
+/** How many rows without long texts are serialized at once. */
+const GROUP_ROWS = 128
+
 /** A large body, which is sent part by part, as fast as its client reads. */
 export class BodyStream extends Readable {
   /** The last part comes first. */
   readonly #parts: Buffer[]
   readonly bytes: number
-  /** The strong entity tag. */
-  readonly etag: string
+  /** The strong entity tag of a single result. */
+  readonly etag: string | undefined
   /** Called with the bytes of each part when the client has room for it. */
   onPart: ((bytes: number) => void) | undefined
 
-  constructor(parts: Buffer[], etag: string) {
+  constructor(parts: Buffer[], etag?: string) {
     super()
     this.#parts = parts.toReversed()
     this.bytes = parts.reduce((sum, { length }) => sum + length, 0)
@@ -47,69 +50,79 @@ export interface Serialized {
 /**
  * Serializes rows as an array: the first, and as many others as fit. Large bodies are serialized in turns with other work.
  *
+ * @param areSmall whether the rows are without long texts
  * @param max_bytes of the body
  */
-export function serializeRows(rows: readonly object[], max_bytes: number): Serialized | Promise<Serialized> {
-  const texts = arrayTexts(rows, max_bytes)
-  let body = ''
-  for (;;) {
-    const next = texts.next()
-    if (next.done) return { body, rows: next.value }
-    body += next.value
-    if (body.length > PART_LENGTH) return serializeInParts(body, texts)
+export function serializeRows(
+  rows: readonly object[],
+  areSmall: boolean,
+  max_bytes: number,
+): Serialized | Promise<Serialized> {
+  if (areSmall && rows.length <= GROUP_ROWS) {
+    const body = isJsonText(rows) ? `[${joined(rows)}]` : JSON.stringify(rows)
+    if (body.length <= PART_LENGTH) return { body, rows: rows.length }
   }
+  return serializeInParts(arrayTexts(rows, areSmall, max_bytes))
 }
 
-/** Serializes a large object in turns with other work. */
-export const serializeLarge = async (value: object): Promise<BodyStream> =>
-  (await serializeInParts('', objectTexts(value))).body
+/** Serializes a large object in turns with other work, with its entity tag. */
+export async function serializeLarge(value: object): Promise<BodyStream> {
+  const digest = createHash('sha256')
+  return (await serializeInParts(objectTexts(value), digest)).body
+}
 
 async function serializeInParts<Rows>(
-  start: string,
   texts: Iterator<string, Rows>,
+  digest?: Hash,
 ): Promise<{ body: BodyStream; rows: Rows }> {
   const parts: Buffer[] = []
-  const digest = createHash('sha256')
-  let text = start
-  const addPart = () => {
-    const part = Buffer.from(text)
-    digest.update(part)
-    parts.push(part)
-    text = ''
-  }
+  let text = ''
   for (;;) {
     const next = texts.next()
-    if (next.done) {
-      addPart()
-      return { body: new BodyStream(parts, `"${digest.digest('base64url')}"`), rows: next.value }
+    if (!next.done) text += next.value
+    if (next.done || text.length > PART_LENGTH) {
+      const part = Buffer.from(text)
+      digest?.update(part)
+      parts.push(part)
+      text = ''
     }
-    text += next.value
-    if (text.length > PART_LENGTH) {
-      addPart()
-      await setImmediate()
-    }
+    if (next.done) return { body: new BodyStream(parts, digest && `"${digest.digest('base64url')}"`), rows: next.value }
+    if (text === '') await setImmediate()
   }
 }
 
 /** The texts of an array, which returns how many rows it has. */
-function* arrayTexts(rows: readonly object[], max_bytes: number): Generator<string, number> {
+function* arrayTexts(rows: readonly object[], areSmall: boolean, max_bytes: number): Generator<string, number> {
+  let count = 0
   let bytes = '[]'.length
-  for (const [i, row] of rows.entries()) {
-    const texts = rowTexts(row)
-    bytes += Number(i > 0) + texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
-    if (i > 0 && bytes > max_bytes) {
-      yield ']'
-      return i
-    }
-    yield i > 0 ? ',' : '['
-    yield* texts
+  let groupRows = areSmall ? GROUP_ROWS : 1
+  yield '['
+  while (count < rows.length) {
+    const group = rows.slice(count, count + groupRows)
+    const texts = areSmall ? [textOf(group)] : rowTexts(group[0] as object)
+    const separator = count > 0 ? ',' : ''
+    const added = texts.reduce((sum, text) => sum + Buffer.byteLength(text), separator.length)
+    if (count === 0 || bytes + added <= max_bytes) {
+      yield separator
+      yield* texts
+      count += group.length
+      bytes += added
+    } else if (group.length > 1) groupRows = 1
+    else break
   }
-  yield rows.length > 0 ? ']' : '[]'
-  return rows.length
+  yield ']'
+  return count
 }
 
+const isJsonText = (rows: readonly object[]): rows is readonly JsonText[] => rows[0] instanceof JsonText
+const joined = (rows: readonly JsonText[]): string => rows.map(({ text }) => text).join(',')
+
+/** Rows as they are in an array. */
+const textOf = (rows: readonly object[]): string =>
+  isJsonText(rows) ? joined(rows) : JSON.stringify(rows).slice(1, -1)
+
 const rowTexts = (row: object): string[] => {
-  if (row instanceof JsonText) return row.text.length > PART_LENGTH ? [...slices(row.text)] : [row.text]
+  if (row instanceof JsonText) return [...slices(row.text)]
   return isLarge(row) ? [...objectTexts(row)] : [JSON.stringify(row)]
 }
 

@@ -11,7 +11,7 @@ import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
 import type { ReadGate } from './read-gate.ts'
-import { admitRead, endRead, rowsOf, serializeRead, serializeUnlessDone } from './reads.ts'
+import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone } from './reads.ts'
 import { validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
@@ -42,6 +42,7 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   // that the document lacks; the tests' check of every response does (ADR 0010).
   app.setSerializerCompiler(serializeUnlessDone(JSON.stringify))
   app.addHook('onRoute', refuseUndocumentedQuery)
+  decorateReads(app)
   await app.register(compress, { global: false, globalDecompression: false })
   await app.register(glue, {
     specification: document,
@@ -113,14 +114,14 @@ function routeOf<Context, K extends OperationId>(
       )
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))
       else reply.header('cache-control', 'no-store')
-      return bodyOf(result, reply)
+      return bodyOf(result, request, reply)
     },
   }
 }
 
 /** The body of the response. Whatever else the result holds is sent in headers. */
-function bodyOf(result: unknown, reply: FastifyReply): unknown {
-  if (result instanceof Page) return rowsOf(result)
+function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
+  if (result instanceof Page) return rowsOf(request, result)
   if (isReplayable(result)) {
     if (result.replayed) reply.header('idempotent-replayed', 'true')
     return result.body

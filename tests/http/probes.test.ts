@@ -56,9 +56,9 @@ test('reads are counted by what became of them, and what they hold is measured',
   const gate = new ReadGate()
   const registry = new Registry()
   measureReads(registry, gate)
-  const read = () => {
+  const read = async () => {
     const response = new PassThrough() as unknown as ServerResponse
-    return gate.admit('demo', 1_000, response).then((lease) => ({ lease, response }))
+    return { lease: await gate.admit('demo', 1_000, response), response }
   }
   const [first, second] = [await read(), await read()]
   second.lease.send(70)

@@ -49,7 +49,7 @@ function read(project: string, bytes = 1): Read {
   const one: Read = {
     project,
     response,
-    admission: gate.admit(project, bytes, response as unknown as ServerResponse),
+    admission: Promise.resolve(gate.admit(project, bytes, response as unknown as ServerResponse)),
   }
   one.admission.then(
     (lease) => {
@@ -149,7 +149,7 @@ test('a read whose client goes makes room for a smaller one behind it', async ()
 test('a read whose client is gone already is not admitted', async () => {
   const response = new FakeResponse()
   response.destroy()
-  await expect(gate.admit('a', 1, response as unknown as ServerResponse)).rejects.toThrow()
+  await expect(async () => gate.admit('a', 1, response as unknown as ServerResponse)).rejects.toThrow()
   expect(gate.usage).toEqual(IDLE)
 })
 
