@@ -13,7 +13,8 @@ export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database'
 const EXCLUDED = [
   'tests/{browser,unit/bench,unit/mutation}/**',
   'tests/cli/{readme,serve,tuning}.test.ts',
-  'tests/unit/{imports,references}.test.ts',
+  'tests/unit/{imports,packages,references}.test.ts',
+  'tests/faults/trials/**',
   'tests/contract/{diff,release,checks-bite}.test.ts',
   'tests/contract/{proxy,sdks}/**',
   'tests/database/catalog.test.ts',

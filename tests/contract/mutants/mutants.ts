@@ -568,7 +568,8 @@ export const MUTANTS: Record<string, Mutant> = {
       })
       app.addHook('preValidation', async (request, reply) => {
         if (queryOf(request).cursor?.[0] !== END) return
-        await reply.headers({ 'cache-control': 'private, no-cache', vary: 'X-Api-Key' }).send([])
+        const headers = { 'cache-control': 'private, no-cache', vary: 'X-Api-Key, accept-encoding' }
+        await reply.headers(headers).send([])
       })
     },
     guards: ['http/paging'],
