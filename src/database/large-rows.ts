@@ -68,28 +68,46 @@ export function lookUpSized<Name extends string, Key extends unknown[], Row exte
  *
  * @param limit the most rows of the page
  * @param select selects rows from the beginning of the page on: how many at most, and whether with the values of large ones
+ * @param keyOf the sort key of a row
  */
 export async function selectPage<Row extends SizedRow>(
   limit: number,
   lease: ReadLease,
   select: (count: number, isWhole: boolean) => Promise<Row[]>,
+  keyOf: (row: Row) => unknown,
 ): Promise<Slice<Row>> {
+  const selected = await selectSmall(limit, select, keyOf)
+  if ('rows' in selected) return selected
+  const { count, bytes, lastKey, more } = selected
+  await lease.extend(bytes)
+  const rows = await select(count, true)
+  // A row that was inserted in between takes the place of the last one.
+  return { rows, more: more || rows.some((row, i) => i === count - 1 && JSON.stringify(keyOf(row)) !== lastKey) }
+}
+
+/** The page, or how much of it fits if it has large rows. Nothing else may keep the rows while the read waits. */
+async function selectSmall<Row extends SizedRow>(
+  limit: number,
+  select: (count: number, isWhole: boolean) => Promise<Row[]>,
+  keyOf: (row: Row) => unknown,
+): Promise<Slice<Row> | { count: number; bytes: number; lastKey: string; more: boolean }> {
   // One row more than the page holds shows whether there is another page.
   const rows = await select(limit + 1, false)
   const page = rows.slice(0, limit)
   if (!page.some(({ value_bytes }) => value_bytes)) return { rows: page, more: rows.length > limit }
   const { count, bytes } = fitting(page)
-  await lease.extend(bytes)
-  return { rows: await select(count, true), more: rows.length > count }
+  return { count, bytes, lastKey: JSON.stringify(keyOf(page[count - 1] as Row)), more: rows.length > count }
 }
 
-/** How many rows fit into a page, at least one, and the size of the large ones among them. */
+/** How many rows fit into a page, at least one, and how large they are at most. */
 function fitting(rows: SizedRow[]): { count: number; bytes: number } {
-  let bytes = 0
-  for (const [count, { value_bytes }] of rows.entries()) {
+  let large_bytes = 0
+  let count = 0
+  for (const { value_bytes } of rows) {
     const added = value_bytes ?? 0
-    if (count > 0 && bytes + added > MAX_PAGE_bytes) return { count, bytes }
-    bytes += added
+    if (count > 0 && large_bytes + added > MAX_PAGE_bytes) break
+    large_bytes += added
+    count += 1
   }
-  return { count: rows.length, bytes }
+  return { count, bytes: large_bytes + count * SMALL_ROW_bytes }
 }

@@ -132,6 +132,8 @@ export function defineList<
     })
   })
 
+  const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
+
   return async (db, { path, query, lease }) => {
     const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
     const filterValues = readFilters(filters, query)
@@ -143,11 +145,11 @@ export function defineList<
         const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
         const values = filterValues.filter((value) => value !== undefined)
         const options = { direction, isFirstPage: after === undefined, filters: given }
-        return selectPage(limit, lease, (count, isWhole) =>
-          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count),
-        )
+        const select = (count: number, isWhole: boolean) =>
+          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
+        return selectPage(limit, lease, select, keyOf)
       },
-      (row) => sortKey.map((column) => row[column]) as unknown as SortKey,
+      keyOf,
     )
   }
 }

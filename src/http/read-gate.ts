@@ -31,8 +31,8 @@ export interface ReadGateOptions {
 export const READ_GATE_DEFAULTS: ReadGateOptions = {
   // Light reads share round trips to the database; more at once would not be faster.
   reads: { all: 128, project: 64 },
-  // So few large reads at once that a connection to the database is left for the small ones of other projects.
-  reading_bytes: { all: 16 * MiB, project: 8 * MiB },
+  // One large read of a project, two in all, and room for small ones beside them.
+  reading_bytes: { all: 20 * MiB, project: 8 * MiB },
   unsent_bytes: { all: 64 * MiB, project: 32 * MiB },
   waiting: { all: 1_000, project: 500 },
   maxWait_ms: 5_000,
@@ -41,6 +41,9 @@ export const READ_GATE_DEFAULTS: ReadGateOptions = {
 }
 
 const SWEEP_INTERVAL_ms = 500
+
+/** Reads that ask for no more pass those that wait for room. */
+const SMALL_READ_bytes = 512 * KiB
 
 /** How much of something is used, in all and by project. */
 class Usage {
@@ -52,11 +55,16 @@ class Usage {
     this.#limit = limit
   }
 
-  /** Whether as much may be used in addition. More than a project's share counts as the share. */
-  allows(project: string, amount: number): boolean {
+  /** Whether a project may use as much in addition. More than its share counts as the share. */
+  hasShare(project: string, amount: number): boolean {
+    const { project: share } = this.#limit
+    return (this.#byProject.get(project) ?? 0) + Math.min(amount, share) <= share
+  }
+
+  /** Whether all projects leave room for as much. */
+  hasRoom(amount: number): boolean {
     const { all, project: share } = this.#limit
-    const counted = Math.min(amount, share)
-    return (this.#byProject.get(project) ?? 0) + counted <= share && this.total + counted <= all
+    return this.total + Math.min(amount, share) <= all
   }
 
   add(project: string, amount: number): void {
@@ -123,13 +131,16 @@ export class ReadGate {
 
   /** For leases: begins reading as many bytes, or waits for it. */
   enter(lease: Lease, bytes: number): Promise<void> | undefined {
+    const { project } = lease
     if (lease.isClosed) return this.#refuse('cancelled')
-    if (!this.#queues.has(lease.project) && this.#allows(lease.project, bytes)) {
+    if (lease.isExtended) return this.#wait(lease, bytes)
+    const isNext = !this.#queues.has(project) && (bytes <= SMALL_READ_bytes || !this.#isRoomAwaited())
+    if (isNext && this.#hasShare(project, bytes) && this.#hasRoom(bytes)) {
       this.#start(lease, bytes)
       return
     }
-    if (!this.#waiting.allows(lease.project, 1)) return this.#refuse('refused')
-    return this.#wait(lease, bytes)
+    const mayWait = this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1)
+    return mayWait ? this.#wait(lease, bytes) : this.#refuse('refused')
   }
 
   /** For leases: the read is over, which had been admitted with as many bytes. */
@@ -147,8 +158,21 @@ export class ReadGate {
     if (bytes < 0) this.#admitWaiting()
   }
 
-  #allows(project: string, bytes: number): boolean {
-    return this.#reads.allows(project, 1) && this.#reading.allows(project, bytes) && this.#unsent.allows(project, bytes)
+  #hasShare(project: string, bytes: number): boolean {
+    return (
+      this.#reads.hasShare(project, 1) &&
+      this.#reading.hasShare(project, bytes) &&
+      this.#unsent.hasShare(project, bytes)
+    )
+  }
+
+  #hasRoom(bytes: number): boolean {
+    return this.#reads.hasRoom(1) && this.#reading.hasRoom(bytes) && this.#unsent.hasRoom(bytes)
+  }
+
+  /** Whether a read waits for room alone. Those of other projects must not take it again and again. */
+  #isRoomAwaited(): boolean {
+    return [...this.#queues].some(([project, [first]]) => first && this.#hasShare(project, first.bytes))
   }
 
   #start(lease: Lease, bytes: number): void {
@@ -191,16 +215,23 @@ export class ReadGate {
     const waiting = { lease, bytes, admit }
     const timeout = setTimeout(() => leave('refused'), this.#options.maxWait_ms)
     lease.onClose = () => leave('cancelled')
-    queue.push(waiting)
+    // Those that were admitted before come first: they hold memory already.
+    if (lease.isExtended) queue.unshift(waiting)
+    else queue.push(waiting)
     return promise
   }
 
   /** Admits whoever fits, the projects in turn. */
   #admitWaiting(): void {
+    let isRoomAwaited = false
     // A project that is put back comes to the end of the same iteration.
     for (const [project, queue] of this.#queues) {
       const [first] = queue
-      if (!first || !this.#allows(project, first.bytes)) continue
+      if (!first || !this.#hasShare(project, first.bytes)) continue
+      if (!this.#hasRoom(first.bytes) || (isRoomAwaited && first.bytes > SMALL_READ_bytes)) {
+        isRoomAwaited = true
+        continue
+      }
       queue.shift()
       this.#queues.delete(project)
       if (queue.length > 0) this.#queues.set(project, queue)
@@ -210,12 +241,14 @@ export class ReadGate {
 
   #disconnectStalled(): void {
     const { maxStall_ms, maxStallUnderPressure_ms } = this.#options
-    const isUnderPressure = [...this.#queues].some(
-      ([project, [first]]) => first && !this.#unsent.allows(project, first.bytes),
-    )
-    const progressedBefore_ms = performance.now() - (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)
+    const heads = [...this.#queues].map(([project, [first]]) => ({ project, bytes: first?.bytes ?? 0 }))
+    const isRoomAwaited = heads.some(({ bytes }) => !this.#unsent.hasRoom(bytes))
+    const isShareAwaited = (project: string) =>
+      heads.some((head) => head.project === project && !this.#unsent.hasShare(project, head.bytes))
+    const now_ms = performance.now()
     for (const lease of this.#sending) {
-      if (lease.progressed_ms > progressedBefore_ms) continue
+      const isUnderPressure = isRoomAwaited || isShareAwaited(lease.project)
+      if (now_ms - lease.progressed_ms < (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)) continue
       this.counts.cut += 1
       lease.disconnect()
     }
@@ -234,6 +267,7 @@ export class Lease implements ReadLease {
   progressed_ms = 0
   /** Whether more has been read than what it was admitted with: something large. */
   isExtended = false
+  #isOver = false
   /** Called when the response ends. */
   onClose: (() => void) | undefined
 
@@ -256,16 +290,21 @@ export class Lease implements ReadLease {
   /** For the gate: it was admitted with as many bytes. */
   start(bytes: number): void {
     this.#reading_bytes = bytes
+    // Its request failed while it waited for more.
+    if (this.#isOver) this.#leave()
   }
 
   async extend(bytes: number): Promise<void> {
     this.isExtended = true
+    const admission = this.#gate.enter(this, bytes)
+    // What it leaves is offered to itself first.
     this.#leave()
-    await this.#gate.enter(this, bytes)
+    await admission
   }
 
   /** Nothing more is read: the body is ready to be sent. A client that is gone does not end a read before. */
   send(bytes: number): void {
+    this.#isOver = true
     this.progressed_ms = performance.now()
     if (!this.isClosed) this.#setUnsent(bytes)
     this.#leave()

@@ -55,6 +55,8 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
   else if (Array.isArray(result)) {
     const finish = ({ body, rows }: Serialized) => {
       const cursor = page?.cursorAfter(rows)
+      // The request lives until all is sent, which may take long.
+      request.page = undefined
       if (cursor !== undefined) {
         reply.header('next-cursor', cursor).header('link', `<${nextPath(request, cursor)}>; rel="next"`)
       }

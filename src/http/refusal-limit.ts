@@ -95,7 +95,8 @@ function clientOf(address: string): string {
   if (version === 0) return ''
   // An IPv4 address may be mapped to IPv6: ::ffff:192.0.2.1.
   if (version === 4 || address.includes('.')) return address
-  const [head = [], tail = []] = address.split('::').map((groups) => groups.split(':').filter(Boolean))
+  const [withoutZone = ''] = address.split('%')
+  const [head = [], tail = []] = withoutZone.split('::').map((groups) => groups.split(':').filter(Boolean))
   const zeros = Array<string>(8 - head.length - tail.length).fill('0')
   return [...head, ...zeros, ...tail].slice(0, 4).join(':')
 }

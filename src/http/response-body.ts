@@ -19,7 +19,8 @@ export class BodyStream extends Readable {
   readonly bytes: number
   /** The strong entity tag of a single result. */
   readonly etag: string | undefined
-  /** Called with the bytes of each part when the client has room for it. */
+  #pushed_bytes = 0
+  /** Called with the bytes of each part when there is room for the next. */
   onPart: ((bytes: number) => void) | undefined
 
   constructor(parts: Buffer[], etag?: string) {
@@ -30,8 +31,10 @@ export class BodyStream extends Readable {
   }
 
   override _read(): void {
+    // Asked for the next part, the connection has taken the one before.
+    if (this.#pushed_bytes > 0) this.onPart?.(this.#pushed_bytes)
     const part = this.#parts.pop()
-    if (part) this.onPart?.(part.length)
+    this.#pushed_bytes = part?.length ?? 0
     this.push(part ?? null)
   }
 

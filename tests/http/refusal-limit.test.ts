@@ -100,6 +100,8 @@ test.each([
   ['2001:db8::1', '2001:db8:0:1::1', false],
   ['::1', '::2', true],
   ['fe80::1%eth0', 'fe80::2%eth0', true],
+  // As a proxy may forward it.
+  ['1:2:3:4:5:6:7:8%a:b:c', '1:2:3:4::', true],
   ['unknown', '192.0.2.1:80', true],
   ['unknown', '192.0.2.1', false],
 ])('%s and %s are one client: %s', async (first, second, isOne) => {

@@ -229,6 +229,14 @@ describe('bodies that are not sent', () => {
     expect(gate.usage.unsent_bytes).toBe(39)
   })
 
+  test('of other projects are not dropped sooner because one has used up its share', async () => {
+    const [own, foreign] = [read('a'), read('b')] as [Read, Read]
+    for (const [i, one] of [own, foreign].entries()) (await lease(one)).send([90, 40][i] as number)
+    read('a', 50)
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect([own, foreign].map(({ response }) => response.destroyed)).toEqual([true, false])
+  })
+
   test('are dropped after 2 seconds when others wait for their memory', async () => {
     const stalled = [read('a'), read('b')]
     for (const one of stalled) (await lease(one)).send(90)
@@ -239,6 +247,56 @@ describe('bodies that are not sent', () => {
     await vi.advanceTimersByTimeAsync(500)
     expect(await states([waiting])).toEqual(['admitted'])
     expect(gate.counts.cut).toBe(2)
+  })
+})
+
+describe('large reads', () => {
+  const KiB = 1024
+  const LARGE = {
+    ...OPTIONS,
+    reads: { all: 20, project: 10 },
+    reading_bytes: { all: 2_000 * KiB, project: 1_000 * KiB },
+  }
+  beforeEach(() => {
+    gate.close()
+    gate = new ReadGate({ ...LARGE, unsent_bytes: { all: 9_000 * KiB, project: 4_500 * KiB } })
+  })
+
+  test('are not starved by those of other projects, which fill the room between them', async () => {
+    const [b, c] = [read('b', 700 * KiB), read('c', 700 * KiB)] as [Read, Read]
+    const large = read('a', 1_000 * KiB)
+    const others = [read('b', 600 * KiB), read('d', 600 * KiB)]
+    expect(await states([b, c, large, ...others])).toEqual(['admitted', 'admitted', 'waits', 'waits', 'waits'])
+    await end(b)
+    expect(await states([large, ...others])).toEqual(['admitted', 'waits', 'waits'])
+  })
+
+  test('let small ones of other projects pass', async () => {
+    for (const project of ['b', 'c']) read(project, 700 * KiB)
+    const [large, small] = [read('a', 1_000 * KiB), read('d', 500 * KiB)]
+    expect(await states([large, small])).toEqual(['waits', 'admitted'])
+  })
+
+  test('that were admitted before come before the others of their project, and are not refused', async () => {
+    const [one, other] = [read('a', 900 * KiB), read('a', 100 * KiB)] as [Read, Read]
+    const waiting = reads(3, 'a', 10 * KiB)
+    expect(await states(waiting)).toEqual(['waits', 'waits', 'service_unavailable'])
+    const extended = (await lease(other)).extend(950 * KiB)
+    expect(await states(waiting.slice(0, 2))).toEqual(['waits', 'waits'])
+    await end(one)
+    await extended
+    expect(await states(waiting.slice(0, 2))).toEqual(['admitted', 'admitted'])
+  })
+
+  test('use nothing when their request has failed while they waited for more', async () => {
+    const [one, other] = [read('a', 900 * KiB), read('a', 100 * KiB)] as [Read, Read]
+    const admitted = await lease(other)
+    const extended = admitted.extend(950 * KiB)
+    admitted.send(10)
+    await end(one)
+    await extended
+    expect(gate.usage).toMatchObject({ reads: 0, waiting: 0 })
+    expect(await states([read('a', 1_000 * KiB)])).toEqual(['admitted'])
   })
 })
 
@@ -265,7 +323,8 @@ test('whatever comes and goes, nothing is used at the end, and never more than i
         else if (one?.lease) await end(one)
         await setImmediate()
         expect(gate.usage.reads).toBeLessThanOrEqual(OPTIONS.reads.all)
-        expect(gate.usage.waiting).toBeLessThanOrEqual(OPTIONS.waiting.all)
+        // Those that were admitted may wait for more besides.
+        expect(gate.usage.waiting).toBeLessThanOrEqual(OPTIONS.waiting.all + OPTIONS.reads.all)
         expect(gate.usage.unsent_bytes).toBeGreaterThanOrEqual(0)
       }
       await vi.advanceTimersByTimeAsync(5_000)
