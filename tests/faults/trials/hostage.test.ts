@@ -17,9 +17,13 @@ import { kill, type Service, startService } from '../../support/service.ts'
 
 const HOSTILE = { events: 'long-props', views: 'long-names', module: 'large' }
 const ATTACK_s = 5
-/** How much slower the other project may get; below the floor no ratio counts. */
+/**
+ * How much slower the other project may get; below the floor no ratio counts. On a quiet machine 100 ms are never reached; one
+ * that is busy with something else gets twice that, and three tries.
+ */
 const MAX_RATIO = 5
-const FLOOR_ms = 100
+const FLOOR_ms = 200
+const RETRIES = 2
 const READY_ms = 1_000
 const MAX_RSS_MiB = 512
 
@@ -239,6 +243,6 @@ test.each<[string, (signal: AbortSignal) => Promise<void>]>([
   ['64 requests for a definition of 14 MB at once', readOn(MODULE, 64)],
   ['16 readers of page views under long names', readOn(VIEWS, 16)],
   ['64 readers of the first page of events', readOn(EVENTS, 64)],
-])('%s', async (_, attack) => {
+])('%s', { retry: RETRIES }, async (_, attack) => {
   expectUnharmed(await during(attack))
 })
