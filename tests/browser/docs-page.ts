@@ -95,6 +95,9 @@ export const isExpanded = (block: Locator) => block.locator('[data-param-name="p
 
 /** Executes an expanded operation. @returns the response's status and body as the page shows them */
 export async function execute(block: Locator): Promise<{ status: string; body: Locator }> {
+  // Not to take the response of an earlier test for the one that is awaited.
+  const clear = block.locator('button.btn-clear')
+  if ((await clear.count()) > 0) await clear.click()
   await block.locator('button.execute').click()
   return responseOf(block)
 }
