@@ -20,6 +20,9 @@ export interface Exchange {
   responseBody: string
 }
 
+/** Longer ones take Prism minutes, and are like the shorter ones. */
+const MAX_RESPONSE_LENGTH = 1_000_000
+
 /** Appends every exchange of the API that the app has to a file of this process in the directory RECORD_EXCHANGES, if set. */
 export function recordExchanges(app: FastifyInstance): void {
   const { RECORD_EXCHANGES } = process.env
@@ -44,7 +47,7 @@ export function recordExchanges(app: FastifyInstance): void {
   })
   app.addHook('onResponse', async (request, reply) => {
     const responseBody = responseBodies.get(request)
-    if (responseBody === undefined) return
+    if (responseBody === undefined || responseBody.length > MAX_RESPONSE_LENGTH) return
     const { method, originalUrl, params, routeOptions } = request
     const { headers } = request.raw
     const { operationId } = (routeOptions.schema ?? {}) as { operationId?: string }
