@@ -64,10 +64,12 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
       'src/queries/entries.ts': [
         [
           "value('v.page_views').as('page_views'),",
-          `sql<string>\`(SELECT json_agg(json_build_object('timestamp', t.timestamp, 'page_id', t.page_id, 'page_key',
-             t.page_key, 'page_index', t.page_index) ORDER BY t.timestamp, t.event_id)::text
-           FROM events t WHERE t.project_id = entries.project_id AND t.entry_id = entries.entry_id
-             AND t.event_type = 'flowpage.viewed')\`.as('page_views'),`,
+          `sql<string>\`(SELECT json_agg(json_build_object(
+               'timestamp', to_char(t.timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+               'page_id', t.page_id, 'page_key', t.page_key, 'page_index', t.page_index
+             ) ORDER BY t.timestamp, t.event_id)::text
+             FROM events t WHERE t.project_id = entries.project_id AND t.entry_id = entries.entry_id
+               AND t.event_type = 'flowpage.viewed')\`.as('page_views'),`,
         ],
       ],
     },
