@@ -132,6 +132,8 @@ describe("the reader's values", () => {
 
 test('the language is remembered', async () => {
   await sampleOf(blockOf(page, 'listEntryPageViews'), 'Python')
+  // Without the operation in the URL, which the page would open while the test opens another.
+  await page.evaluate(`history.replaceState(null, '', location.pathname)`)
   await page.reload()
   const block = await expand(page, 'getModule')
   await block.locator('.samples button[aria-pressed=true]', { hasText: 'Python' }).waitFor()
