@@ -12,8 +12,8 @@ export const SMALL_ROW_bytes = 4 * 1024
 /** The same for a row that is looked up by its key. */
 export const SMALL_VALUE_bytes = 64 * 1024
 
-/** How many bytes of values the rows of a page may have; one row may have more. */
-const MAX_PAGE_bytes = 8 * 1024 * 1024
+/** The most bytes of a page, in its body (docs/semantics.md#paging) and in the values that are read; one row may have more. */
+export const MAX_PAGE_bytes = 8 * 1024 * 1024
 
 /** A row with the size of its values of any length, in bytes; null if it is small. */
 export interface SizedRow {
@@ -81,8 +81,9 @@ export async function selectPage<Row extends SizedRow>(
   const { count, bytes, lastKey, more } = selected
   await lease.extend(bytes)
   const rows = await select(count, true)
+  const last = rows[count - 1]
   // A row that was inserted in between takes the place of the last one.
-  return { rows, more: more || rows.some((row, i) => i === count - 1 && JSON.stringify(keyOf(row)) !== lastKey) }
+  return { rows, more: more || (last !== undefined && JSON.stringify(keyOf(last)) !== lastKey) }
 }
 
 /** The page, or how much of it fits if it has large rows. Nothing else may keep the rows while the read waits. */

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { serviceUnavailable } from '../domain/errors.ts'
+import { type ApiError, serviceUnavailable } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 
 const KiB = 1024
@@ -132,7 +132,7 @@ export class ReadGate {
   /** For leases: begins reading as many bytes, or waits for it. */
   enter(lease: Lease, bytes: number): Promise<void> | undefined {
     const { project } = lease
-    if (lease.isClosed) return this.#refuse('cancelled')
+    if (lease.isClosed) return Promise.reject(this.#refuse('cancelled'))
     if (lease.isExtended) return this.#wait(lease, bytes)
     const isNext = !this.#queues.has(project) && (bytes <= SMALL_READ_bytes || !this.#isRoomAwaited())
     if (isNext && this.#hasShare(project, bytes) && this.#hasRoom(bytes)) {
@@ -140,7 +140,7 @@ export class ReadGate {
       return
     }
     const mayWait = this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1)
-    return mayWait ? this.#wait(lease, bytes) : this.#refuse('refused')
+    return mayWait ? this.#wait(lease, bytes) : Promise.reject(this.#refuse('refused'))
   }
 
   /** For leases: the read is over, which had been admitted with as many bytes. */
@@ -183,9 +183,9 @@ export class ReadGate {
     lease.start(counted)
   }
 
-  async #refuse(reason: 'refused' | 'cancelled'): Promise<never> {
+  #refuse(reason: 'refused' | 'cancelled'): ApiError {
     this.counts[reason] += 1
-    throw serviceUnavailable()
+    return serviceUnavailable()
   }
 
   #wait(lease: Lease, bytes: number): Promise<void> {
@@ -203,7 +203,7 @@ export class ReadGate {
       queue.splice(queue.indexOf(waiting), 1)
       if (queue.length === 0) this.#queues.delete(project)
       end()
-      this.#refuse(reason).catch(reject)
+      reject(this.#refuse(reason))
       // Perhaps only this one did not fit.
       this.#admitWaiting()
     }
@@ -241,10 +241,11 @@ export class ReadGate {
 
   #disconnectStalled(): void {
     const { maxStall_ms, maxStallUnderPressure_ms } = this.#options
-    const heads = [...this.#queues].map(([project, [first]]) => ({ project, bytes: first?.bytes ?? 0 }))
-    const isRoomAwaited = heads.some(({ bytes }) => !this.#unsent.hasRoom(bytes))
-    const isShareAwaited = (project: string) =>
-      heads.some((head) => head.project === project && !this.#unsent.hasShare(project, head.bytes))
+    const isRoomAwaited = [...this.#queues.values()].some(([first]) => first && !this.#unsent.hasRoom(first.bytes))
+    const isShareAwaited = (project: string) => {
+      const [first] = this.#queues.get(project) ?? []
+      return first !== undefined && !this.#unsent.hasShare(project, first.bytes)
+    }
     const now_ms = performance.now()
     for (const lease of this.#sending) {
       const isUnderPressure = isRoomAwaited || isShareAwaited(lease.project)

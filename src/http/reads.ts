@@ -5,14 +5,10 @@ import type {
   onSendHookHandler,
   preSerializationHookHandler,
 } from 'fastify'
+import { MAX_PAGE_bytes, SMALL_ROW_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
 import type { Page } from '../domain/cursor.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
-import { BodyStream, isLarge, MAX_PAGE_bytes, type Serialized, serializeLarge, serializeRows } from './response-body.ts'
-
-/** What a row is expected to take at most; a read that finds larger ones asks for more (src/database/large-rows.ts). */
-const ROW_bytes = 4 * 1024
-/** The same for what is looked up by its key. */
-const LOOK_UP_bytes = 64 * 1024
+import { BodyStream, isLarge, type Serialized, serializeLarge, serializeRows } from './response-body.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -33,7 +29,8 @@ export function decorateReads(app: FastifyInstance): void {
 export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: FastifyReply): Promise<Lease> {
   const { projectId } = request.params as { projectId: string }
   const { limit } = request.query as { limit?: number }
-  const bytes = limit === undefined ? LOOK_UP_bytes : limit * ROW_bytes
+  // One that finds larger values asks for more.
+  const bytes = limit === undefined ? SMALL_VALUE_bytes : limit * SMALL_ROW_bytes
   const admission = gate.admit(projectId, bytes, reply.raw)
   const lease = admission instanceof Promise ? await admission : admission
   request.lease = lease

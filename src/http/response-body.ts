@@ -3,9 +3,6 @@ import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { JsonText } from '../domain/json-text.ts'
 
-/** The largest body of a page (docs/semantics.md#paging). */
-export const MAX_PAGE_bytes = 8 * 1024 * 1024
-
 /** About how many characters are serialized before other requests have a turn, and sent at once. */
 const PART_LENGTH = 128 * 1024
 

@@ -94,12 +94,13 @@ function routeOf<Context, K extends OperationId>(
 ) {
   const handler = options.handlers[operationId] as Handler<K, Context>
   const isRead = scopeOf(operationId, operation) === 'read'
-  const vary = '304' in operation.responses ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
+  const isConditional = '304' in operation.responses
+  const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
     ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
-    ...('304' in operation.responses && {
+    ...(isConditional && {
       serializerCompiler: serializeUnlessDone(serializeOnce),
       onSend: [endRead, evaluateIfNoneMatch],
       // A strong entity tag is that of one representation.

@@ -95,8 +95,8 @@ export const mergedTable = (kind: StagedKind) => `merged_${TARGET_TABLES[kind]}`
 export const AFFECTED_PROJECTS = 'affected_projects'
 
 /**
- * The temporary table of what events refer to: each pair of an entry and a version, with the first line that has it and
- * whether any of its lines leaves out what is derived. It is much shorter than the lines.
+ * The temporary table of what events refer to: each pair of an entry and a version, with the first line that has it,
+ * whether any of its lines leaves out what is derived, and whether any is a page view. It is much shorter than the lines.
  */
 export const REFERENCED_ENTRIES = 'referenced_entries'
 

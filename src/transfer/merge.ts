@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { PAGE_VIEWED } from '../domain/event.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
 import { DERIVE_EVENTS, IS_COMPLETE } from './derive-events.ts'
 import { ImportError, type ImportIssue } from './issues.ts'
@@ -118,7 +119,8 @@ export class Merge {
   async #summarizeEvents(): Promise<void> {
     await this.#createTable(
       REFERENCED_ENTRIES,
-      `SELECT project_id, entry_id, module_version_number, min(line) AS line, bool_or(NOT (${IS_COMPLETE})) AS incomplete
+      `SELECT project_id, entry_id, module_version_number, min(line) AS line,
+         bool_or(NOT (${IS_COMPLETE})) AS incomplete, bool_or(event_type = '${PAGE_VIEWED}') AS has_views
        FROM ${stagedTable('event')} GROUP BY project_id, entry_id, module_version_number`,
     )
     await this.#createTable(
@@ -178,7 +180,7 @@ export class Merge {
   }
 
   async #storePageViews(): Promise<void> {
-    for (const chunk of await this.#chunksOf(REFERENCED_ENTRIES)) {
+    for (const chunk of await this.#chunksOf(REFERENCED_ENTRIES, 'has_views')) {
       await this.#query(storePageViews(`SELECT DISTINCT project_id, entry_id FROM ${chunk}`))
     }
   }
