@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { parseKey, SCOPES } from '../../src/domain/api-key.ts'
 import type { OperationId } from '../../src/http/operations.ts'
-import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+import { createTestApp, type TestApp, withExamples } from '../support/app.ts'
 import { type Rows, rowsOf } from '../support/database.ts'
 import { copiesOf, markOf } from '../support/twins.ts'
 
@@ -42,10 +42,7 @@ const rows = new Map<string, Rows>()
 
 beforeAll(async () => {
   api = await createTestApp({
-    fill: async (url) => {
-      await importFile(url, EXAMPLES)
-      await importInto(url, records())
-    },
+    fill: withExamples(records()),
   })
   for (const project of PROJECTS) {
     keys.set(project, await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null }))

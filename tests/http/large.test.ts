@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+import { createTestApp, type TestApp, withExamples } from '../support/app.ts'
 
 // Responses whose size no limit of the document bounds: a page ends before it has more than 8 MiB, and what is larger by
 // itself is sent part by part.
@@ -43,10 +43,7 @@ function* records(): Generator<object> {
 let api: TestApp
 beforeAll(async () => {
   api = await createTestApp({
-    fill: async (url) => {
-      await importFile(url, EXAMPLES)
-      await importInto(url, records())
-    },
+    fill: withExamples(records()),
     twins: false,
   })
 })

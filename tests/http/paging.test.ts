@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
-import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+import { createTestApp, EXAMPLES, importFile, importInto, type TestApp, withExamples } from '../support/app.ts'
 import { expectIssues } from './requests.ts'
 
 type Row = Record<string, unknown>
@@ -40,10 +40,7 @@ let api: TestApp
 let key: string
 beforeAll(async () => {
   api = await createTestApp({
-    fill: async (url) => {
-      await importFile(url, EXAMPLES)
-      await importInto(url, records())
-    },
+    fill: withExamples(records()),
   })
   key = await createKey(api.db, 'paging', { name: '', scopes: SCOPES, expires_at: null })
 })

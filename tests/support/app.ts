@@ -70,6 +70,12 @@ export const importFile = (databaseUrl: string, file: URL) => importFrom(databas
 export const importInto = (databaseUrl: string, records: Iterable<object>) =>
   importFrom(databaseUrl, Readable.from([...records].map((record) => `${JSON.stringify(record)}\n`)))
 
+/** Fills a database with the document's examples and with further records. */
+export const withExamples = (records: Iterable<object>) => async (databaseUrl: string) => {
+  await importFile(databaseUrl, EXAMPLES)
+  await importInto(databaseUrl, records)
+}
+
 async function importFrom(databaseUrl: string, input: Readable): Promise<void> {
   const pool = createPool(databaseUrl, { max: 1 })
   await importRecords(pool, input)
