@@ -35,7 +35,7 @@ check: node_modules/.installed bench/node_modules/.installed ## Check format, li
 browser: node_modules/.installed ## Test /docs in headless Chromium: operations, errors, keyboard, phone, accessibility
 	@$(RUN) test:browser
 
-faults: node_modules/.installed ## Attack a running service, and measure what its other users notice
+faults: node_modules/.installed ## Attack a running service, and measure what its users notice (LONG=yes: for longer; SEED=n)
 	@$(RUN) test:trials
 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)

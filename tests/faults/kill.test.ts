@@ -9,12 +9,12 @@ import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
 import { liveProcess } from '../../db/embedded/process-registry.ts'
-import { connectionString } from '../../db/embedded/socket.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { connect, withServer } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture } from '../recording/fixture.ts'
+import { embeddedUrl, postmasterPid, postmasterPidFile } from '../support/embedded-postgres.ts'
 import { onServer } from '../support/global-setup.ts'
 import { kill, runFlowtrail, type Service, startService } from '../support/service.ts'
 import { holdProject } from '../support/waiting.ts'
@@ -28,7 +28,7 @@ let service: Service
 beforeAll(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
   service = await startService({ DATA_DIR: dataDir })
-  const url = await embeddedUrl()
+  const url = await embeddedUrl(dataDir)
   // Sessions that the service opens from now on have to set it themselves.
   await onServer(url, 'ALTER DATABASE flowtrail SET synchronous_commit = off')
   db = connect(url, { max: 1 })
@@ -53,20 +53,12 @@ afterAll(async () => {
 
 const hasEnded = ({ exitCode, signalCode }: ChildProcess) => exitCode !== null || signalCode !== null
 
-async function embeddedUrl(): Promise<string> {
-  const url = await connectionString(await readlink(path.join(dataDir, 'socket')), 'flowtrail')
-  if (!url) throw new Error('PostgreSQL does not accept connections')
-  return url
-}
-
-const pidFile = () => path.join(dataDir, 'postgres/postmaster.pid')
-const postmasterPid = async () => Number.parseInt(await readFile(pidFile(), 'utf8'), 10)
 const isAlive = async (pid: number) => (await liveProcess(pid)) !== undefined
 
 /** Expects that neither PostgreSQL nor anything that stands for a running one is left. */
 async function expectStopped(pid: number): Promise<void> {
   expect(await isAlive(pid)).toBe(false)
-  await expect(stat(pidFile())).rejects.toThrow('ENOENT')
+  await expect(stat(postmasterPidFile(dataDir))).rejects.toThrow('ENOENT')
   expect(await readdir(path.join(dataDir, 'users'))).toEqual([])
   expect(await readdir(path.join(dataDir, 'lock'))).toEqual([])
 }
@@ -125,7 +117,7 @@ test('PostgreSQL flushes what it commits, and listens on a private socket only',
 
 test('the Ctrl-C of a terminal does not reach PostgreSQL, which must outlive the requests in progress', async () => {
   const groupOf = async (pid = 0) => (await promisify(execFile)('ps', ['-o', 'pgid=', '-p', String(pid)])).stdout.trim()
-  expect(await groupOf(await postmasterPid())).not.toBe(await groupOf(service.child.pid))
+  expect(await groupOf(await postmasterPid(dataDir))).not.toBe(await groupOf(service.child.pid))
 })
 
 test('an event that got a 200 survives kill -9 of all of PostgreSQL, and the service recovers by itself', async () => {
@@ -139,19 +131,19 @@ test('an event that got a 200 survives kill -9 of all of PostgreSQL, and the ser
   process.kill(walWriter.pid, 'SIGSTOP')
   expect((await post('whole-before')).status).toBe(200)
   const { rows } = await processes()
-  for (const pid of [await postmasterPid(), ...rows.map(({ pid }) => pid)]) process.kill(pid, 'SIGKILL')
+  for (const pid of [await postmasterPid(dataDir), ...rows.map(({ pid }) => pid)]) process.kill(pid, 'SIGKILL')
   await postUntilRecorded('whole-after')
   expect(await storedNames('whole')).toEqual(['whole-after', 'whole-before', 'whole-warm'])
 })
 
 test('an event that got a 200 survives kill -9 of the postmaster, again and again', async () => {
   for (const round of ['first', 'second']) {
-    const pid = await postmasterPid()
+    const pid = await postmasterPid(dataDir)
     expect((await post(`${round}-before`)).status).toBe(200)
     process.kill(pid, 'SIGKILL')
     await postUntilRecorded(`${round}-after`)
     // The 200 may be from a backend that outlived its postmaster, so the restart may still be under way.
-    await expect.poll(() => postmasterPid().catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
+    await expect.poll(() => postmasterPid(dataDir).catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
     await expect.poll(async () => (await get('/readyz')).status, { timeout: 40_000 }).toBe(200)
     await postUntilRecorded(`${round}-later`)
     expect(await storedNames(round)).toEqual([`${round}-after`, `${round}-before`, `${round}-later`])
@@ -159,14 +151,14 @@ test('an event that got a 200 survives kill -9 of the postmaster, again and agai
 })
 
 test('events whose commit a kill of PostgreSQL interrupts get a 503, and are stored once when repeated', async () => {
-  const obstacle = await holdProject(await embeddedUrl(), 'other')
+  const obstacle = await holdProject(await embeddedUrl(dataDir), 'other')
   const beforeCommit = post('cut-before-commit', 'other')
   await obstacle.waiting(1)
   await holdCommits()
   const atCommit = post('cut-at-commit')
   await expect.poll(waitingCommits, { timeout: 20_000 }).toBe(2)
   await sql`ALTER SYSTEM RESET synchronous_standby_names`.execute(db)
-  process.kill(await postmasterPid(), 'SIGKILL')
+  process.kill(await postmasterPid(dataDir), 'SIGKILL')
 
   expect((await atCommit).status).toBe(503)
   expect((await beforeCommit).status).toBe(503)
@@ -181,7 +173,7 @@ test('events whose commit a kill of PostgreSQL interrupts get a 503, and are sto
 async function holdCommits(): Promise<void> {
   await sql`ALTER SYSTEM SET synchronous_standby_names = 'nobody'`.execute(db)
   await sql`SELECT pg_reload_conf()`.execute(db)
-  const client = new pg.Client(await embeddedUrl())
+  const client = new pg.Client(await embeddedUrl(dataDir))
   client.on('error', () => {})
   await client.connect()
   // PostgreSQL heeds the setting a moment later. The last of these commits waits until the kill.
@@ -200,7 +192,7 @@ async function waitingCommits(): Promise<number> {
 }
 
 test('an event that got a 200 survives kill -9 of the service, and the next one adopts PostgreSQL and stops it', async () => {
-  const pid = await postmasterPid()
+  const pid = await postmasterPid(dataDir)
   expect((await post('recorded')).status).toBe(200)
   const others = Array.from({ length: 20 }, async (_, i) => {
     const response = await post(`recorded-${i}`)
@@ -215,7 +207,7 @@ test('an event that got a 200 survives kill -9 of the service, and the next one 
   expect(new Set(stored).size).toBe(stored.length)
 
   service = await startService({ DATA_DIR: dataDir })
-  expect(await postmasterPid()).toBe(pid)
+  expect(await postmasterPid(dataDir)).toBe(pid)
   expect((await post('adopted')).status).toBe(200)
   await stop()
   await expectStopped(pid)
@@ -224,14 +216,14 @@ test('an event that got a 200 survives kill -9 of the service, and the next one 
 test('a service brings back a PostgreSQL that it has adopted', async () => {
   await kill(service)
   service = await startService({ DATA_DIR: dataDir })
-  const pid = await postmasterPid()
+  const pid = await postmasterPid(dataDir)
   process.kill(pid, 'SIGKILL')
-  await expect.poll(() => postmasterPid().catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
+  await expect.poll(() => postmasterPid(dataDir).catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
   await postUntilRecorded('adopted-after')
 })
 
 test('SIGTERM while PostgreSQL is being brought back leaves none behind', async () => {
-  const pid = await postmasterPid()
+  const pid = await postmasterPid(dataDir)
   process.kill(pid, 'SIGKILL')
   await expect.poll(() => service.stderr(), { timeout: 30_000 }).toContain('PostgreSQL has stopped; restarting it')
   service.child.kill('SIGTERM')
@@ -247,13 +239,13 @@ test('PostgreSQL runs as long as the work of a command, and has stopped when tha
     // Fails if PostgreSQL is stopped meanwhile.
     await sql`SELECT pg_sleep(0.3)`.execute(connection)
     await connection.destroy()
-    return postmasterPid()
+    return postmasterPid(dataDir)
   })
   await expectStopped(pid)
 })
 
 test('a service whose output nobody reads any longer goes on, and stops PostgreSQL', async () => {
-  const pid = await postmasterPid()
+  const pid = await postmasterPid(dataDir)
   service.child.stdout?.destroy()
   service.child.stderr?.destroy()
   expect((await post('unheard')).status).toBe(200)
@@ -290,7 +282,7 @@ test('a service that finds its port in use stops the PostgreSQL that it has star
 })
 
 test('a postmaster.pid with the pid of another PostgreSQL is ignored, and that one left alone', async () => {
-  const lines = (await readFile(pidFile(), 'utf8')).split('\n')
+  const lines = (await readFile(postmasterPidFile(dataDir), 'utf8')).split('\n')
   await stop()
   const stranger = spawn(process.execPath, [
     '-e',
@@ -302,11 +294,11 @@ test('a postmaster.pid with the pid of another PostgreSQL is ignored, and that o
     'port=5432',
   ])
   children.push(stranger)
-  await writeFile(pidFile(), [stranger.pid, ...lines.slice(1)].join('\n'))
+  await writeFile(postmasterPidFile(dataDir), [stranger.pid, ...lines.slice(1)].join('\n'))
 
   service = await startService({ DATA_DIR: dataDir })
   expect((await post('beside-a-stranger')).status).toBe(200)
-  const pid = await postmasterPid()
+  const pid = await postmasterPid(dataDir)
   expect(pid).not.toBe(stranger.pid)
   await stop()
   await expectStopped(pid)
