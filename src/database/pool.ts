@@ -21,7 +21,7 @@ export interface PoolOptions {
   max?: number
   /** How long a query waits for a connection before it fails, in milliseconds. */
   connectionTimeout_ms?: number
-  /** How long PostgreSQL lets one statement run, in milliseconds; 0 is without limit. */
+  /** How long PostgreSQL lets a statement run, and a transaction wait for the next, in milliseconds; 0 is without limit. */
   statementTimeout_ms?: number
   /**
    * How long a result may take, in milliseconds, before its connection is destroyed: a server that is frozen or
@@ -47,7 +47,13 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
     onConnect: async (client) => {
-      const settings = { ...SESSION_SETTINGS, statement_timeout: String(options.statementTimeout_ms ?? 0) }
+      const timeout = String(options.statementTimeout_ms ?? 0)
+      const settings = {
+        ...SESSION_SETTINGS,
+        statement_timeout: timeout,
+        // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
+        idle_in_transaction_session_timeout: timeout,
+      }
       const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
       await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
     },

@@ -75,6 +75,7 @@ describe('a session', () => {
     client_encoding: 'UTF8',
     search_path: 'public',
     statement_timeout: '1234ms',
+    idle_in_transaction_session_timeout: '1234ms',
   }
   const CONTRARY = {
     timezone: "'Asia/Kolkata'",
@@ -86,6 +87,7 @@ describe('a session', () => {
     search_path: 'pg_catalog',
     // So long that it cannot end the statement that replaces it.
     statement_timeout: "'1h'",
+    idle_in_transaction_session_timeout: "'1h'",
     intervalstyle: "'sql_standard'",
     bytea_output: "'escape'",
     extra_float_digits: '-15',
