@@ -22,13 +22,18 @@ export interface DatabaseProxy {
 
 const PORT = 5432
 
+/** Where a server listens, a port or a Unix socket. @param serverUrl a connection string of any of its databases */
+export function serverAddress(serverUrl: string): net.NetConnectOpts {
+  const { host, port } = new pg.Client(serverUrl)
+  return host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port }
+}
+
 /**
  * Starts a proxy on a Unix socket of its own, whose address no other process can take while it is cut, unlike a port.
  * @param serverUrl a connection string of any database of the server, by TCP or Unix socket
  */
 export async function createDatabaseProxy(serverUrl: string): Promise<DatabaseProxy> {
-  const { host, port } = new pg.Client(serverUrl)
-  const target = host.startsWith('/') ? { path: `${host}/.s.PGSQL.${port}` } : { host, port }
+  const target = serverAddress(serverUrl)
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-proxy-'))
   const open = new Set<net.Socket>()
   let server: net.Server | undefined
