@@ -15,6 +15,8 @@ export interface DatabaseProxy {
   /** Drops all traffic but keeps every connection open, like a network that loses every packet. */
   freeze: () => void
   restore: () => void
+  /** Sends new connections to another server. */
+  divert: (serverUrl: string) => void
   /** Resolves when both ends of the connections destroyed so far have noticed. */
   disconnected: () => Promise<void>
   close: () => Promise<void>
@@ -33,7 +35,7 @@ export function serverAddress(serverUrl: string): net.NetConnectOpts {
  * @param serverUrl a connection string of any database of the server, by TCP or Unix socket
  */
 export async function createDatabaseProxy(serverUrl: string): Promise<DatabaseProxy> {
-  const target = serverAddress(serverUrl)
+  let target = serverAddress(serverUrl)
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-proxy-'))
   const open = new Set<net.Socket>()
   let server: net.Server | undefined
@@ -95,6 +97,9 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
     cut,
     freeze,
     restore,
+    divert: (url) => {
+      target = serverAddress(url)
+    },
     disconnected,
     close: async () => {
       cut()

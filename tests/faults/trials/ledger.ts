@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { createKey } from '../../../src/cli/keys.ts'
@@ -17,6 +18,8 @@ interface LedgerOptions {
   key: string
   /** How many requests are under way at a time. */
   concurrency?: number
+  /** How long each of these rests after a 200. */
+  rest_ms?: number
   /** How long a response may take before the request is repeated. */
   patience_ms?: number
 }
@@ -55,6 +58,8 @@ export class Ledger {
   /** How many requests got each status, and how many no complete response. */
   readonly responses: Record<string, number> = {}
   readonly #options: Required<LedgerOptions>
+  /** Distinguishes its events from those of other ledgers on the database. */
+  readonly #name = `${randomUUID()}-`
   /** The body of each event's 200. */
   readonly #acknowledged = new Map<number, string>()
   #sent = 0
@@ -62,7 +67,7 @@ export class Ledger {
   #next = Promise.withResolvers<void>()
 
   constructor(options: LedgerOptions) {
-    this.#options = { concurrency: 64, patience_ms: 60_000, ...options }
+    this.#options = { concurrency: 64, rest_ms: 0, patience_ms: 60_000, ...options }
   }
 
   /** How many events were sent, however often. */
@@ -84,6 +89,7 @@ export class Ledger {
         const i = this.#sent++
         this.#acknowledged.set(i, await this.#untilAcknowledged(i))
         this.#wake()
+        if (this.#options.rest_ms > 0) await setTimeout(this.#options.rest_ms)
       }
     }
     try {
@@ -106,7 +112,8 @@ export class Ledger {
 
   /** Compares what is stored with what was acknowledged, and sends every event once more. */
   async discrepancies(db: Database): Promise<Discrepancies> {
-    const rows = await storedEvents(db)
+    const name = this.#name
+    const rows = await storedEvents(db, name)
     const stored = Map.groupBy(rows, ({ custom_event_name }) => custom_event_name ?? '')
     const results = [...this.#acknowledged.values()].map((body): CustomEventResult => JSON.parse(body))
     const names = new Set(results.map(({ custom_event_name }) => custom_event_name))
@@ -115,7 +122,9 @@ export class Ledger {
       return row && Object.entries(row).every(([column, value]) => result[column as keyof typeof result] === value)
     }
     const entries = new Set(rows.map(({ entry_id }) => entry_id)).size
-    const contacts = new Set(rows.map(({ custom_event_name }) => contactOf(Number(custom_event_name)))).size
+    const contacts = new Set(
+      rows.map(({ custom_event_name }) => contactOf(Number(custom_event_name?.slice(name.length)))),
+    ).size
     return {
       lost: results.filter((result) => !isStored(result)).length,
       doubled: rows.length - stored.size + Math.abs(entries - contacts),
@@ -155,8 +164,8 @@ export class Ledger {
     const { address, key, patience_ms } = this.#options
     const response = await fetch(`${address()}/projects/${LEDGER_PROJECT}/events`, {
       method: 'POST',
-      headers: { 'x-api-key': key, 'content-type': 'application/json', 'idempotency-key': `ledger-${i}` },
-      body: JSON.stringify(eventOf(i)),
+      headers: { 'x-api-key': key, 'content-type': 'application/json', 'idempotency-key': `${this.#name}${i}` },
+      body: JSON.stringify(eventOf(i, this.#name)),
       signal: AbortSignal.timeout(patience_ms),
     })
     const { status, headers } = response
@@ -173,22 +182,23 @@ export class Ledger {
 
 const contactOf = (i: number) => Math.floor(i / 2)
 
-function eventOf(i: number): Partial<CustomEventInput> {
-  const email = { key: 'email', value: `"${contactOf(i)}@example.com"` }
+function eventOf(i: number, name: string): Partial<CustomEventInput> {
+  const email = { key: 'email', value: `"${name}${contactOf(i)}@example.com"` }
   return customEvent({
-    custom_event_name: String(i),
+    custom_event_name: `${name}${i}`,
     custom_event_props: `{ "i": ${i}.0, "text": "\\u00e9é" }`,
-    identifiers: i % 2 === 0 ? [email] : [email, { key: 'order', value: String(i) }],
+    identifiers: i % 2 === 0 ? [email] : [email, { key: 'order', value: `"${name}${i}"` }],
   })
 }
 
-const storedEvents = (db: Database) =>
+const storedEvents = (db: Database, name: string) =>
   db
     .selectFrom('events as e')
     .innerJoin('entries as n', (join) =>
       join.onRef('n.project_id', '=', 'e.project_id').onRef('n.entry_id', '=', 'e.entry_id'),
     )
     .where('e.project_id', '=', LEDGER_PROJECT)
+    .where('e.custom_event_name', 'like', `${name}%`)
     .select(['e.custom_event_name', 'e.custom_event_props', 'e.timestamp', 'e.entry_id', 'n.contact_id'])
     .execute()
 

@@ -1,0 +1,381 @@
+import { execFile } from 'node:child_process'
+import { chown, glob, mkdir, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { sql } from 'kysely'
+import pg from 'pg'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { type EmbeddedServer, useEmbeddedServer } from '../../../db/embedded/server.ts'
+import { migrate } from '../../../db/migrate.ts'
+import { connect } from '../../../src/database/open.ts'
+import type { Database } from '../../../src/database/pool.ts'
+import { customEvent, fillFixture } from '../../recording/fixture.ts'
+import { createDatabaseProxy } from '../../support/database-proxy.ts'
+import { signalPostgres } from '../../support/embedded-postgres.ts'
+import { databaseUrl, onServer } from '../../support/global-setup.ts'
+import { kill, type Service, startService } from '../../support/service.ts'
+import { holdLock } from '../../support/waiting.ts'
+import { createLedgerKey, LEDGER_PROJECT, Ledger, NO_DISCREPANCIES } from './ledger.ts'
+import { report, size, TRIAL_OPTIONS } from './trial.ts'
+
+/** After so long without an outage every request must succeed; the aim is a second. */
+const RECOVERY_ms = 10_000
+/** How long an outage goes on once requests of every kind have met it. */
+const OUTAGE_ms = size(500, 60_000)
+
+const TIMEOUTS = { STATEMENT_TIMEOUT_MS: '1000', QUEUE_TIMEOUT_MS: '2000' }
+const SETTINGS = { max_connections: '30', fsync: 'off' }
+
+/** A PostgreSQL of the trials' own, with a database for the service. */
+interface Cluster {
+  dataDir: string
+  url: string
+  start: (settings?: Record<string, string>) => Promise<void>
+  stop: () => Promise<void>
+  remove: () => Promise<void>
+}
+
+async function createCluster(): Promise<Cluster> {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-trial-'))
+  let server!: EmbeddedServer
+  const start = async (settings: Record<string, string> = {}) => {
+    server = await useEmbeddedServer({ dataDir, settings: { ...SETTINGS, ...settings } })
+  }
+  const stop = () => server.release()
+  await start()
+  return {
+    dataDir,
+    url: databaseUrl(server.url, 'flowtrail'),
+    start,
+    stop,
+    remove: async () => {
+      await stop()
+      await rm(dataDir, { recursive: true })
+    },
+  }
+}
+
+/** Makes the database of the service in a cluster. Resolves to a key of the ledger's project. */
+async function fill({ url }: Cluster): Promise<string> {
+  await onServer(databaseUrl(url, 'postgres'), 'CREATE DATABASE flowtrail')
+  const db = connect(url, { max: 1 })
+  await migrate(db)
+  await fillFixture(url)
+  const key = await createLedgerKey(db)
+  await db.destroy()
+  return key
+}
+
+let cluster: Cluster
+let service: Service
+let db: Database
+let key: string
+beforeAll(async () => {
+  cluster = await createCluster()
+  key = await fill(cluster)
+  db = connect(cluster.url, { max: 1 })
+  service = await startService({ DATABASE_URL: cluster.url, ...TIMEOUTS })
+})
+afterAll(async () => {
+  await kill(service)
+  await db.destroy()
+  await cluster.remove()
+})
+
+const READS = ['modules', 'modules/quiz', 'modules/quiz/versions', 'entries-page-views']
+
+/** Posts and reads that go on until it is stopped, and what they get. */
+class Load {
+  readonly ledger: Ledger
+  /** How many reads got each status. */
+  readonly reads = { 200: 0, 503: 0 }
+  readonly #key: string
+  readonly #work: Promise<unknown>
+  #isStopped = false
+
+  constructor(to: Service, withKey: string) {
+    this.#key = withKey
+    this.ledger = new Ledger({ address: () => to.address, key: withKey, concurrency: 4, rest_ms: 20 })
+    this.#work = Promise.all([
+      this.ledger.sendWhile(() => !this.#isStopped),
+      ...READS.map((read) => this.#read(`${to.address}/projects/${LEDGER_PROJECT}/${read}`)),
+    ])
+  }
+
+  get counts() {
+    return { posts: { ...this.ledger.responses }, reads: { ...this.reads } }
+  }
+
+  /** Waits until the condition holds, or the load fails. */
+  async until(condition: () => boolean): Promise<void> {
+    const poll = async () => {
+      while (!condition() && !this.#isStopped) await setTimeout(5)
+    }
+    await Promise.race([poll(), this.#work])
+  }
+
+  /** Waits until every post and every read under way, and one more of each, has got a 200. */
+  async untilServed(): Promise<void> {
+    const [posts, reads] = [this.ledger.acknowledged, this.reads[200]]
+    await this.until(() => this.ledger.acknowledged > posts + 4 && this.reads[200] > reads + 2 * READS.length)
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    await this.#work
+  }
+
+  async #read(url: string): Promise<void> {
+    while (!this.#isStopped) {
+      const response = await fetch(url, { headers: { 'x-api-key': this.#key } })
+      const body = await response.text()
+      if (response.status !== 200) {
+        expect(response.status, body).toBe(503)
+        expect(response.headers.get('retry-after')).toMatch(/^[1-9]\d*$/)
+      }
+      this.reads[response.status as 200 | 503] += 1
+      await setTimeout(20)
+    }
+  }
+}
+
+interface Outage {
+  /** Ends it. Resolves once the database can serve again. */
+  end: () => Promise<unknown>
+  /** Whether reads go on until its end as if there were none. */
+  readsGoOn?: boolean
+}
+
+/** Expects 200 and 503 only while it goes on, 200 soon after its end, and that every 200 is kept. */
+async function expectToSurvive(begin: () => Promise<Outage>, to = { service, key, db }): Promise<void> {
+  const load = new Load(to.service, to.key)
+  await load.untilServed()
+  const { end, readsGoOn = false } = await begin()
+  const before = load.counts
+  await load.until(() => {
+    const { posts, reads } = load.counts
+    return (posts[503] ?? 0) > (before.posts[503] ?? 0) && (readsGoOn || reads[503] > before.reads[503])
+  })
+  await setTimeout(OUTAGE_ms)
+  if (readsGoOn) expect(load.reads[503]).toBe(before.reads[503])
+  await end()
+  const ended_ms = performance.now()
+  await load.untilServed()
+  const recovery_ms = performance.now() - ended_ms
+  await load.stop()
+  const discrepancies = await load.ledger.discrepancies(to.db)
+  report({ ...load.counts, recovery_ms, ...discrepancies })
+  expect(discrepancies).toEqual(NO_DISCREPANCIES)
+  expect(load.counts.posts).not.toHaveProperty('no response')
+  expect(recovery_ms).toBeLessThan(RECOVERY_ms)
+  expect(to.service.child.exitCode).toBeNull()
+}
+
+/** A session in the maintenance database, which outages of the service's leave alone. */
+async function adminSession(): Promise<pg.Client> {
+  const client = new pg.Client(databaseUrl(cluster.url, 'postgres'))
+  client.on('error', () => {})
+  await client.connect()
+  onTestFinished(() => client.end())
+  return client
+}
+
+/** Debian's libfaketime. */
+async function findFaketime(): Promise<string | undefined> {
+  for await (const file of glob('/usr/lib/*/faketime/libfaketime.so.1')) return file
+  return undefined
+}
+
+const TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'flowtrail'"
+
+test('PostgreSQL is stopped, and started again', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    await cluster.stop()
+    return { end: () => cluster.start() }
+  }),
+)
+
+test('all processes of PostgreSQL are frozen', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    await signalPostgres(cluster.dataDir, 'SIGSTOP')
+    return { end: () => signalPostgres(cluster.dataDir, 'SIGCONT') }
+  }),
+)
+
+test('others have taken all connections', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    const admin = await adminSession()
+    const others: pg.Client[] = []
+    const takeAll = async (): Promise<void> => {
+      const client = new pg.Client(cluster.url)
+      client.on('error', () => {})
+      const isConnected = await client.connect().then(
+        () => true,
+        () => false,
+      )
+      if (!isConnected) return
+      others.push(client)
+      await takeAll()
+    }
+    const isServiceConnected = async () =>
+      (await admin.query("SELECT FROM pg_stat_activity WHERE application_name = 'flowtrail'")).rows.length > 0
+    do {
+      await admin.query(`${TERMINATE} AND application_name = 'flowtrail'`)
+      await takeAll()
+    } while (await isServiceConnected())
+    return { end: () => Promise.all(others.map((client) => client.end())) }
+  }),
+)
+
+test('PostgreSQL becomes read-only', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    const admin = await adminSession()
+    const reload = async (change: string) => {
+      await admin.query(`ALTER SYSTEM ${change}`)
+      await admin.query('SELECT pg_reload_conf()')
+    }
+    await reload('SET default_transaction_read_only = on')
+    return { end: () => reload('RESET default_transaction_read_only'), readsGoOn: true }
+  }),
+)
+
+test('every table is locked', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    const tables = 'projects, modules, module_versions, contacts, entries, events, idempotency_keys, api_keys'
+    const obstacle = await holdLock(cluster.url, `LOCK TABLE ${tables}`)
+    return { end: () => obstacle.release() }
+  }),
+)
+
+test('all connections are terminated, again and again', TRIAL_OPTIONS, () =>
+  expectToSurvive(async () => {
+    const admin = await adminSession()
+    let isOver = false
+    const terminating = (async () => {
+      while (!isOver) await admin.query(TERMINATE)
+    })()
+    return {
+      end: async () => {
+        isOver = true
+        await terminating
+      },
+    }
+  }),
+)
+
+test('the disk of the events is full', TRIAL_OPTIONS, async ({ skip }) => {
+  if (process.getuid?.() !== 0) skip('needs root, to mount a small disk')
+  const admin = await adminSession()
+  const disk = await mkdtemp(path.join(tmpdir(), 'flowtrail-disk-'))
+  const run = promisify(execFile)
+  await run('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', disk])
+  try {
+    const { uid, gid } = await stat(path.join(cluster.dataDir, 'postgres'))
+    const space = path.join(disk, 'tablespace')
+    await mkdir(space)
+    await chown(space, uid, gid)
+    await admin.query(`CREATE TABLESPACE small LOCATION '${space}'`)
+    await sql`ALTER TABLE events SET TABLESPACE small`.execute(db)
+    await expectToSurvive(async () => {
+      const filler = path.join(disk, 'filler')
+      await run('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).catch(() => {}) // it ends when the disk is full
+      return { end: () => rm(filler), readsGoOn: true }
+    })
+    await sql`ALTER TABLE events SET TABLESPACE pg_default`.execute(db)
+    await admin.query('DROP TABLESPACE small')
+  } finally {
+    await run('umount', ['--lazy', disk])
+    await rm(disk, { recursive: true })
+  }
+})
+
+test('the clock of the service jumps by two days, forth and back', TRIAL_OPTIONS, async ({ skip }) => {
+  const library = await findFaketime()
+  if (!library) return skip('needs the Debian package libfaketime')
+  const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-clock-'))
+  const file = path.join(directory, 'offset')
+  await writeFile(file, '+0')
+  const jumping = await startService({
+    DATABASE_URL: cluster.url,
+    LD_PRELOAD: library,
+    FAKETIME_TIMESTAMP_FILE: file,
+    FAKETIME_NO_CACHE: '1',
+    FAKETIME_DONT_FAKE_MONOTONIC: '1',
+  })
+  onTestFinished(async () => {
+    await kill(jumping)
+    await rm(directory, { recursive: true })
+  })
+  // An event may be 24 hours ahead of the service's clock.
+  const timestamp = new Date(Date.now() + 47 * 3_600_000).toISOString()
+  const postAhead = async (offset: string) => {
+    const response = await fetch(`${jumping.address}/projects/${LEDGER_PROJECT}/events`, {
+      method: 'POST',
+      headers: { 'x-api-key': key, 'content-type': 'application/json', 'idempotency-key': offset },
+      body: JSON.stringify(customEvent({ timestamp })),
+    })
+    return response.status
+  }
+  const load = new Load(jumping, key)
+  const statuses: number[] = []
+  for (const offset of ['+0d', '+2d', '-2d', '-0d']) {
+    await writeFile(file, offset)
+    statuses.push(await postAhead(offset))
+    await load.untilServed()
+  }
+  await load.stop()
+  const discrepancies = await load.ledger.discrepancies(db)
+  report({ ...load.counts, ...discrepancies })
+  expect(statuses).toEqual([400, 200, 400, 400])
+  expect(load.counts).toEqual({ posts: { 200: load.ledger.acknowledged }, reads: { 200: expect.any(Number), 503: 0 } })
+  expect(discrepancies).toEqual(NO_DISCREPANCIES)
+})
+
+test('PostgreSQL fails, and its synchronous standby is promoted', TRIAL_OPTIONS, async () => {
+  const primary = await createCluster()
+  const standby = await createCluster()
+  onTestFinished(async () => {
+    await primary.remove()
+    await standby.remove()
+  })
+  const keyOfPrimary = await fill(primary)
+  await Promise.all([primary.stop(), standby.stop()])
+  const [from, to] = [primary, standby].map(({ dataDir }) => path.join(dataDir, 'postgres')) as [string, string]
+  await rm(to, { recursive: true })
+  await promisify(execFile)('cp', ['--archive', from, to])
+  await writeFile(path.join(to, 'standby.signal'), '')
+  await primary.start({ synchronous_standby_names: '*' })
+  const replication = await createDatabaseProxy(primary.url)
+  const { searchParams } = new URL(replication.reach(primary.url))
+  const primary_conninfo = `host=${searchParams.get('host')} port=${searchParams.get('port')} user=postgres`
+  await standby.start({ primary_conninfo })
+  const proxy = await createDatabaseProxy(primary.url)
+  const dbOfBoth = connect(proxy.reach(primary.url), { max: 1 })
+  const behindProxy = await startService({ DATABASE_URL: proxy.reach(primary.url), ...TIMEOUTS })
+  onTestFinished(async () => {
+    await kill(behindProxy)
+    await dbOfBoth.destroy()
+    await proxy.close()
+    await replication.close()
+  })
+
+  await expectToSurvive(
+    async () => {
+      // What the primary still commits does not reach the standby.
+      replication.freeze()
+      return {
+        readsGoOn: true,
+        end: async () => {
+          await signalPostgres(primary.dataDir, 'SIGKILL')
+          proxy.cut()
+          await onServer(databaseUrl(standby.url, 'postgres'), 'SELECT pg_promote()')
+          proxy.divert(standby.url)
+          proxy.restore()
+        },
+      }
+    },
+    { service: behindProxy, key: keyOfPrimary, db: dbOfBoth },
+  )
+})
