@@ -36,10 +36,10 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
   return { child, stdout: out, stderr: err, exit }
 }
 
-/** Starts a server on a free port and waits until it accepts requests. */
+/** Starts a server, on a free port unless the settings name one, and waits until it accepts requests. */
 export async function startService(settings: Record<string, string>): Promise<Service> {
-  const PORT = String(await freePort())
-  const service = runFlowtrail(['serve'], { PORT, LOG_LEVEL: 'warn', ...settings })
+  const PORT = settings.PORT ?? String(await freePort())
+  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT })
   const listening = new Promise<void>((resolve) => {
     service.child.stdout?.on('data', () => {
       if (service.stdout().includes('Flowtrail is listening')) resolve()

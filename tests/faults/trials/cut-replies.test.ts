@@ -9,7 +9,7 @@ import { createFaultyProxy, type FaultyProxy } from './faulty-proxy.ts'
 import { createLedgerKey, Ledger, NO_DISCREPANCIES } from './ledger.ts'
 import { report, size, TRIAL_OPTIONS } from './trial.ts'
 
-const ROUNDS = size(5, 200)
+const ROUNDS = size(3, 200)
 /** A withheld response of PostgreSQL takes the service six seconds to give up. */
 const ROUNDS_WITHHELD = size(1, 20)
 /** Longer than the delay of the proxy. */

@@ -17,7 +17,8 @@ import { signalPostgres } from '../../support/embedded-postgres.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
 import { holdLock } from '../../support/waiting.ts'
-import { createLedgerKey, LEDGER_PROJECT, Ledger, NO_DISCREPANCIES } from './ledger.ts'
+import { createLedgerKey, LEDGER_PROJECT, NO_DISCREPANCIES } from './ledger.ts'
+import { Load } from './load.ts'
 import { report, size, TRIAL_OPTIONS } from './trial.ts'
 
 /** After so long without an outage every request must succeed; the aim is a second. */
@@ -84,63 +85,6 @@ afterAll(async () => {
   await cluster.remove()
 })
 
-const READS = ['modules', 'modules/quiz', 'modules/quiz/versions', 'entries-page-views']
-
-/** Posts and reads that go on until it is stopped, and what they get. */
-class Load {
-  readonly ledger: Ledger
-  /** How many reads got each status. */
-  readonly reads = { 200: 0, 503: 0 }
-  readonly #key: string
-  readonly #work: Promise<unknown>
-  #isStopped = false
-
-  constructor(to: Service, withKey: string) {
-    this.#key = withKey
-    this.ledger = new Ledger({ address: () => to.address, key: withKey, concurrency: 4, rest_ms: 20 })
-    this.#work = Promise.all([
-      this.ledger.sendWhile(() => !this.#isStopped),
-      ...READS.map((read) => this.#read(`${to.address}/projects/${LEDGER_PROJECT}/${read}`)),
-    ])
-  }
-
-  get counts() {
-    return { posts: { ...this.ledger.responses }, reads: { ...this.reads } }
-  }
-
-  /** Waits until the condition holds, or the load fails. */
-  async until(condition: () => boolean): Promise<void> {
-    const poll = async () => {
-      while (!condition() && !this.#isStopped) await setTimeout(5)
-    }
-    await Promise.race([poll(), this.#work])
-  }
-
-  /** Waits until every post and every read under way, and one more of each, has got a 200. */
-  async untilServed(): Promise<void> {
-    const [posts, reads] = [this.ledger.acknowledged, this.reads[200]]
-    await this.until(() => this.ledger.acknowledged > posts + 4 && this.reads[200] > reads + 2 * READS.length)
-  }
-
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    await this.#work
-  }
-
-  async #read(url: string): Promise<void> {
-    while (!this.#isStopped) {
-      const response = await fetch(url, { headers: { 'x-api-key': this.#key } })
-      const body = await response.text()
-      if (response.status !== 200) {
-        expect(response.status, body).toBe(503)
-        expect(response.headers.get('retry-after')).toMatch(/^[1-9]\d*$/)
-      }
-      this.reads[response.status as 200 | 503] += 1
-      await setTimeout(20)
-    }
-  }
-}
-
 interface Outage {
   /** Ends it. Resolves once the database can serve again. */
   end: () => Promise<unknown>
@@ -150,7 +94,7 @@ interface Outage {
 
 /** Expects 200 and 503 only while it goes on, 200 soon after its end, and that every 200 is kept. */
 async function expectToSurvive(begin: () => Promise<Outage>, to = { service, key, db }): Promise<void> {
-  const load = new Load(to.service, to.key)
+  const load = new Load(to.service.address, to.key)
   await load.untilServed()
   const { end, readsGoOn = false } = await begin()
   const before = load.counts
@@ -318,7 +262,7 @@ test('the clock of the service jumps by two days, forth and back', TRIAL_OPTIONS
     })
     return response.status
   }
-  const load = new Load(jumping, key)
+  const load = new Load(jumping.address, key)
   const statuses: number[] = []
   for (const offset of ['+0d', '+2d', '-2d', '-0d']) {
     await writeFile(file, offset)
