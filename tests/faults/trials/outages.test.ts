@@ -6,20 +6,22 @@ import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { sql } from 'kysely'
 import pg from 'pg'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, type TestContext, test } from 'vitest'
 import { type EmbeddedServer, useEmbeddedServer } from '../../../db/embedded/server.ts'
 import { migrate } from '../../../db/migrate.ts'
 import { connect } from '../../../src/database/open.ts'
 import type { Database } from '../../../src/database/pool.ts'
 import { customEvent, fillFixture } from '../../recording/fixture.ts'
 import { createDatabaseProxy } from '../../support/database-proxy.ts'
-import { signalPostgres } from '../../support/embedded-postgres.ts'
+import { embeddedUrl, signalPostgres } from '../../support/embedded-postgres.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
 import { holdLock } from '../../support/waiting.ts'
 import { createLedgerKey, LEDGER_PROJECT, NO_DISCREPANCIES } from './ledger.ts'
 import { Load } from './load.ts'
 import { report, size, TRIAL_OPTIONS } from './trial.ts'
+
+const run = promisify(execFile)
 
 /** After so long without an outage every request must succeed; the aim is a second. */
 const RECOVERY_ms = 10_000
@@ -38,14 +40,19 @@ interface Cluster {
   remove: () => Promise<void>
 }
 
-async function createCluster(): Promise<Cluster> {
+/** Starts a cluster: a new one, or with an original, which is not running, a standby that is a copy of it. */
+async function createCluster(settings: Record<string, string> = {}, original?: Cluster): Promise<Cluster> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-trial-'))
+  if (original) {
+    await run('cp', ['--archive', path.join(original.dataDir, 'postgres'), dataDir])
+    await writeFile(path.join(dataDir, 'postgres/standby.signal'), '')
+  }
   let server!: EmbeddedServer
   const start = async (settings: Record<string, string> = {}) => {
     server = await useEmbeddedServer({ dataDir, settings: { ...SETTINGS, ...settings } })
   }
   const stop = () => server.release()
-  await start()
+  await start(settings)
   return {
     dataDir,
     url: databaseUrl(server.url, 'flowtrail'),
@@ -209,31 +216,65 @@ test('all connections are terminated, again and again', TRIAL_OPTIONS, () =>
   }),
 )
 
-test('the disk of the events is full', TRIAL_OPTIONS, async ({ skip }) => {
+/** Mounts a disk of its own size until the test ends. Skips the test if that is not permitted. */
+async function mountDisk({ skip }: TestContext, size: string): Promise<string> {
   if (process.getuid?.() !== 0) skip('needs root, to mount a small disk')
-  const admin = await adminSession()
   const disk = await mkdtemp(path.join(tmpdir(), 'flowtrail-disk-'))
-  const run = promisify(execFile)
-  await run('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', disk])
-  try {
-    const { uid, gid } = await stat(path.join(cluster.dataDir, 'postgres'))
-    const space = path.join(disk, 'tablespace')
-    await mkdir(space)
-    await chown(space, uid, gid)
-    await admin.query(`CREATE TABLESPACE small LOCATION '${space}'`)
-    await sql`ALTER TABLE events SET TABLESPACE small`.execute(db)
-    await expectToSurvive(async () => {
-      const filler = path.join(disk, 'filler')
-      await run('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).catch(() => {}) // it ends when the disk is full
-      return { end: () => rm(filler), readsGoOn: true }
-    })
-    await sql`ALTER TABLE events SET TABLESPACE pg_default`.execute(db)
-    await admin.query('DROP TABLESPACE small')
-  } finally {
+  await run('mount', ['-t', 'tmpfs', '-o', `size=${size},mode=755`, 'tmpfs', disk])
+  onTestFinished(async () => {
     await run('umount', ['--lazy', disk])
     await rm(disk, { recursive: true })
-  }
+  })
+  return disk
+}
+
+/** Fills a disk. Resolves to what frees it. */
+async function fillDisk(disk: string): Promise<() => Promise<void>> {
+  const filler = path.join(disk, 'filler')
+  await run('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).catch(() => {}) // it fails when the disk is full
+  return () => rm(filler)
+}
+
+test('the disk of the events is full', TRIAL_OPTIONS, async (context) => {
+  const disk = await mountDisk(context, '16m')
+  const admin = await adminSession()
+  const { uid, gid } = await stat(path.join(cluster.dataDir, 'postgres'))
+  const space = path.join(disk, 'tablespace')
+  await mkdir(space)
+  await chown(space, uid, gid)
+  await admin.query(`CREATE TABLESPACE small LOCATION '${space}'`)
+  await sql`ALTER TABLE events SET TABLESPACE small`.execute(db)
+  await expectToSurvive(async () => ({ end: await fillDisk(disk), readsGoOn: true }))
+  await sql`ALTER TABLE events SET TABLESPACE pg_default`.execute(db)
+  await admin.query('DROP TABLESPACE small')
 })
+
+test(
+  'the disk of the embedded PostgreSQL is full, and no write-ahead log can be written',
+  TRIAL_OPTIONS,
+  async (context) => {
+    const dataDir = path.join(await mountDisk(context, '256m'), 'data')
+    const embedded = await startService({ DATA_DIR: dataDir, ...TIMEOUTS })
+    onTestFinished(async () => {
+      embedded.child.kill('SIGTERM')
+      await embedded.exit
+    })
+    const url = await embeddedUrl(dataDir)
+    await fillFixture(url)
+    const embeddedDb = connect(url, { max: 1 })
+    const embeddedKey = await createLedgerKey(embeddedDb)
+    await expectToSurvive(
+      async () => {
+        const free = await fillDisk(path.dirname(dataDir))
+        // The next commit needs a new segment.
+        await sql`SELECT pg_switch_wal()`.execute(embeddedDb)
+        return { end: free }
+      },
+      { service: embedded, key: embeddedKey, db: embeddedDb },
+    )
+    await embeddedDb.destroy()
+  },
+)
 
 test('the clock of the service jumps by two days, forth and back', TRIAL_OPTIONS, async ({ skip }) => {
   const library = await findFaketime()
@@ -279,22 +320,15 @@ test('the clock of the service jumps by two days, forth and back', TRIAL_OPTIONS
 
 test('PostgreSQL fails, and its synchronous standby is promoted', TRIAL_OPTIONS, async () => {
   const primary = await createCluster()
-  const standby = await createCluster()
-  onTestFinished(async () => {
-    await primary.remove()
-    await standby.remove()
-  })
+  onTestFinished(primary.remove)
   const keyOfPrimary = await fill(primary)
-  await Promise.all([primary.stop(), standby.stop()])
-  const [from, to] = [primary, standby].map(({ dataDir }) => path.join(dataDir, 'postgres')) as [string, string]
-  await rm(to, { recursive: true })
-  await promisify(execFile)('cp', ['--archive', from, to])
-  await writeFile(path.join(to, 'standby.signal'), '')
-  await primary.start({ synchronous_standby_names: '*' })
+  await primary.stop()
   const replication = await createDatabaseProxy(primary.url)
   const { searchParams } = new URL(replication.reach(primary.url))
   const primary_conninfo = `host=${searchParams.get('host')} port=${searchParams.get('port')} user=postgres`
-  await standby.start({ primary_conninfo })
+  const standby = await createCluster({ primary_conninfo }, primary)
+  onTestFinished(standby.remove)
+  await primary.start({ synchronous_standby_names: '*' })
   const proxy = await createDatabaseProxy(primary.url)
   const dbOfBoth = connect(proxy.reach(primary.url), { max: 1 })
   const behindProxy = await startService({ DATABASE_URL: proxy.reach(primary.url), ...TIMEOUTS })
