@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { Scope } from '../../src/domain/api-key.ts'
 import { JsonText } from '../../src/domain/json-text.ts'
 import { foreignContent, type Watermarks } from './twins.ts'
 
@@ -24,6 +25,7 @@ export interface DocumentedResponse {
 }
 export interface DocumentedOperation {
   operationId: string
+  'x-required-scope': Scope
   tags: string[]
   summary: string
   description: string
