@@ -6,6 +6,7 @@ import path from 'node:path'
 import { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { run } from '../../src/cli/run.ts'
+import { isServerLog, logSearch } from '../support/log-keys.ts'
 import { type Process, runFlowtrail } from '../support/service.ts'
 
 export const ROOT = path.join(import.meta.dirname, '../..')
@@ -29,6 +30,7 @@ export function flowtrailWith(settings: Record<string, string>): Flowtrail {
     if (/^serve( --demo)?$/.test(args.join(' '))) throw new Error('serve ends its process: use flowtrailProcessWith')
     const [stdout, stderr] = [new Collected(), new Collected()]
     const status = await run(args, { env: settings, stdin: Readable.from([]), stdout, stderr })
+    logSearch()(stderr.text)
     return { status, stdout: stdout.text, stderr: stderr.text }
   }
 }
@@ -95,7 +97,10 @@ export function startShell(
     NODE_COMPILE_CACHE,
     ...settings,
   }
-  return spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })
+  const child = spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })
+  child.stdout.on('data', logSearch(isServerLog))
+  child.stderr.on('data', logSearch())
+  return child
 }
 
 /** A temporary directory, for `await using`. */

@@ -7,6 +7,7 @@ import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/api-keys.ts'
 import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { SECURITY_HEADERS } from '../support/contract.ts'
+import { searchedLogger } from '../support/log-keys.ts'
 import { holdLock } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
@@ -154,7 +155,7 @@ test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
   const writePool = openWritePool(api.databaseUrl, { max: 2 })
-  const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, logger: false })
+  const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, logger: searchedLogger() })
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode
   expect(await statusThere()).toBe(200)

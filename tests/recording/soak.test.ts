@@ -13,6 +13,7 @@ import { connectShared, openWritePool } from '../../src/database/open.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { PLAIN_CONFIG, type TestApp } from '../support/app.ts'
+import { searchedLogger } from '../support/log-keys.ts'
 import { type HeldLock, holdLock, holdProject } from '../support/waiting.ts'
 import {
   createRecordingApp,
@@ -278,7 +279,13 @@ test('after 2,000 posts whose project was locked for several lock timeouts, all 
 test('after 500 posts whose clients hung up, all are recorded and the next ones are served', async () => {
   const writePool = openWritePool(api.databaseUrl, POOL)
   const readDb = connectShared(api.databaseUrl, { max: 2 })
-  const app = await buildApp({ config: PLAIN_CONFIG, db: readDb, writePool, recorder: LIMITS, logger: false })
+  const app = await buildApp({
+    config: PLAIN_CONFIG,
+    db: readDb,
+    writePool,
+    recorder: LIMITS,
+    logger: searchedLogger(),
+  })
   onTestFinished(async () => {
     await app.close()
     await readDb.destroy()

@@ -10,6 +10,7 @@ import { importRecords } from '../../src/transfer/import.ts'
 import { DOCUMENT_VIOLATED, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
 import { testAppExtensions } from './extensions.ts'
+import { searchedLogger } from './log-keys.ts'
 import { addTwins } from './twins.ts'
 
 export interface Call {
@@ -98,7 +99,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     config: { ...PLAIN_CONFIG, ...options.config },
     db: readDb,
     writePool,
-    logger: options.logger ?? false,
+    logger: searchedLogger(options.logger),
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
     extend: (app) => {

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import path from 'node:path'
 import { serviceEnvironment } from './extensions.ts'
+import { isServerLog, logSearch } from './log-keys.ts'
 
 const ROOT = path.join(import.meta.dirname, '../..')
 const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
@@ -32,6 +33,8 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]
+  child.stdout.on('data', logSearch(isServerLog))
+  child.stderr.on('data', logSearch())
   const exit = once(child, 'close').then(([code, signal]) => (code ?? signal) as number | NodeJS.Signals)
   return { child, stdout: out, stderr: err, exit }
 }

@@ -11,6 +11,7 @@ import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { PLAIN_CONFIG } from '../../support/app.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
+import { searchedLogger } from '../../support/log-keys.ts'
 import { UNMODIFIED } from './detectors.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
 
@@ -65,7 +66,7 @@ async function runAgainst(service: string, parts: Parts, keys: Record<string, st
   const app = await buildApp({
     config: PLAIN_CONFIG,
     ...parts,
-    logger: false,
+    logger: searchedLogger(),
     extend: (app) => mutationOf(service === UNMODIFIED ? undefined : service)?.(app, parts.db),
   })
   const FLOWTRAIL_URL = await app.listen({ host: '127.0.0.1', port: 0 })
