@@ -2,7 +2,7 @@ import type fc from 'fast-check'
 import { runs } from '../../support/properties.ts'
 
 /** Whether the trials have their long form: `make faults LONG=yes`. */
-const isLong = process.env.LONG === 'yes'
+export const isLong = process.env.LONG === 'yes'
 
 /** A number of the short form, which CI runs, or of the long one. */
 export const inForm = (short: number, long: number): number => (isLong ? long : short)
