@@ -1,0 +1,128 @@
+import { readdirSync } from 'node:fs'
+import { setTimeout } from 'node:timers/promises'
+import { sql } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createKey } from '../../../src/cli/keys.ts'
+import { connect as connectDatabase } from '../../../src/database/open.ts'
+import type { Database } from '../../../src/database/pool.ts'
+import { SCOPES } from '../../../src/domain/api-key.ts'
+import { EVENT } from '../../http/requests.ts'
+import { EXAMPLES, importFile } from '../../support/app.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { exampleCall, operationIds } from '../../support/example-call.ts'
+import { kill, type Service, startService } from '../../support/service.ts'
+import { inForm } from './form.ts'
+
+// All operations at once for a while, with clients that hang up and requests that are refused: what the service holds does
+// not grow. Its first third warms it up; the other two are compared with each other.
+
+const DURATION_s = inForm(20, 600)
+const CLIENTS = 16
+/** How much more the last third may hold than the one before, of its least: garbage comes and goes. */
+const MAX_GROWTH = 1.3
+const MAX_GROWTH_MiB = 16
+const TIMEOUT_ms = inForm(180_000, 1_200_000)
+
+let database: TestDatabase
+let db: Database
+let service: Service
+let key: string
+beforeAll(async () => {
+  database = await createTestDatabase()
+  await importFile(database.url, EXAMPLES)
+  db = connectDatabase(database.url, { max: 1 })
+  key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
+  service = await startService({ DATABASE_URL: database.url })
+})
+afterAll(async () => {
+  await kill(service)
+  await db.destroy()
+  await database.drop()
+})
+
+/** Each operation's example request, and some that are refused or whose client does not wait for the response. */
+async function act(i: number): Promise<void> {
+  const operationId = operationIds[i % operationIds.length] as (typeof operationIds)[number]
+  const { method = 'GET', path, body } = exampleCall(operationId)
+  const isRefused = i % 5 === 0
+  const hangsUp = i % 7 === 0
+  const value = JSON.stringify(`${i}@example.com`)
+  const event = { ...EVENT, identifiers: [{ key: 'email', value }], unknown: isRefused ? i : undefined }
+  const cancel = new AbortController()
+  const sent = fetch(service.address + path, {
+    method,
+    headers: {
+      'x-api-key': isRefused && method === 'GET' ? `ft_${i}` : key,
+      ...(body !== undefined && { 'content-type': 'application/json', 'idempotency-key': String(i) }),
+    },
+    ...(body !== undefined && { body: JSON.stringify(event) }),
+    signal: cancel.signal,
+  })
+  if (hangsUp) setImmediate(() => cancel.abort())
+  const response = await sent
+    .then(
+      async (response) => ({ status: response.status, body: await response.text() }),
+      (error: Error) => {
+        if (error.name !== 'AbortError') throw error
+      },
+    )
+    .catch((error: Error) => {
+      if (error.name !== 'AbortError') throw error
+    })
+  if (response) expect(isRefused ? [400, 401] : [200], response.body).toContain(response.status)
+}
+
+interface Sample {
+  heap_MiB: number
+  rss_MiB: number
+  descriptors: number
+  connections: number
+}
+
+async function sample(): Promise<Sample> {
+  const metrics = await (await fetch(`${service.address}/metrics`)).text()
+  const metric = (name: string) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics)?.[1])
+  const { rows } = await sql<{ count: number }>`SELECT count(*)::integer AS count FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()`.execute(db)
+  return {
+    heap_MiB: metric('nodejs_heap_size_used_bytes') / 2 ** 20,
+    rss_MiB: metric('process_resident_memory_bytes') / 2 ** 20,
+    descriptors: readdirSync(`/proc/${service.child.pid}/fd`).length,
+    connections: rows[0]?.count ?? Number.NaN,
+  }
+}
+
+const leastOf = (samples: Sample[]): Sample => {
+  const least = (name: keyof Sample) => Math.min(...samples.map((one) => one[name]))
+  return {
+    heap_MiB: Math.round(least('heap_MiB')),
+    rss_MiB: Math.round(least('rss_MiB')),
+    descriptors: least('descriptors'),
+    connections: least('connections'),
+  }
+}
+
+test('memory, descriptors and connections do not grow under mixed load', { timeout: TIMEOUT_ms }, async () => {
+  const samples: Sample[] = []
+  const end_ms = performance.now() + DURATION_s * 1_000
+  let requests = 0
+  const client = async () => {
+    while (performance.now() < end_ms) await act(requests++)
+  }
+  const observe = async () => {
+    for (; performance.now() < end_ms; await setTimeout(100)) samples.push(await sample())
+  }
+  await Promise.all([observe(), ...Array.from({ length: CLIENTS }, client)])
+
+  const third = Math.floor(samples.length / 3)
+  const [warm, last] = [leastOf(samples.slice(third, 2 * third)), leastOf(samples.slice(2 * third))]
+  console.log(
+    `soak: ${requests} requests in ${DURATION_s} s; least of the second third ${JSON.stringify(warm)}, of the last ${JSON.stringify(last)}`,
+  )
+  for (const name of ['heap_MiB', 'rss_MiB'] as const) {
+    expect(last[name], name).toBeLessThanOrEqual(Math.max(MAX_GROWTH * warm[name], warm[name] + MAX_GROWTH_MiB))
+  }
+  // Each client may be connecting anew.
+  expect(last.descriptors).toBeLessThanOrEqual(warm.descriptors + CLIENTS)
+  expect(last.connections).toBeLessThanOrEqual(warm.connections)
+})
