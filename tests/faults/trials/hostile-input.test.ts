@@ -16,7 +16,6 @@ import { flowtrailWith } from '../../cli/run.ts'
 import { EXAMPLES, importFile } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
-import { inForm, runsInForm } from './form.ts'
 import {
   type CommandCase,
   commandCase,
@@ -27,6 +26,7 @@ import {
   type RawCase,
   rawCase,
 } from './hostile-input.ts'
+import { runsInForm, size } from './trial.ts'
 
 // Whatever is sent, the service responds, with no 5xx but 503, and goes on. Each kind of input is first what has been found
 // before: a failure prints the case as JSON; add it to hostile-input.ndjson.
@@ -46,7 +46,7 @@ const foundBefore = <Kind extends keyof Corpus>(kind: Kind) =>
 
 /** No response within it is a hang: far more than any request of these takes on any machine. */
 const HANG_ms = 60_000
-const TIMEOUT_ms = inForm(300_000, 7_200_000)
+const TIMEOUT_ms = size(300_000, 7_200_000)
 
 let database: TestDatabase
 let pool: pg.Pool

@@ -11,13 +11,13 @@ import { createTestDatabase, type TestDatabase } from '../../support/database.ts
 import { asJsonLines } from '../../support/properties.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
 import { load } from '../../transfer/fixture.ts'
-import { inForm, runsInForm } from './form.ts'
+import { runsInForm, size } from './trial.ts'
 
 // Clients record and read at once through two processes on one database. For each history there must be an order of its
 // requests, one after another, in which the model of docs/semantics.md gives every response that they had; a request that
 // began after another had its response comes after it.
 
-const TIMEOUT_ms = inForm(300_000, 3_600_000)
+const TIMEOUT_ms = size(300_000, 3_600_000)
 
 let database: TestDatabase
 let db: Database

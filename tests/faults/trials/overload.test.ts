@@ -11,20 +11,20 @@ import { EVENT } from '../../http/requests.ts'
 import { withExamples } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
-import { inForm, isLong } from './form.ts'
+import { isLong, size } from './trial.ts'
 
 // More load than the service can take, and connections that only cost: it refuses what is too much, says so, and recovers.
 
 const CAPACITY_s = 3
 const OVERLOAD = 10
-const OVERLOAD_s = inForm(10, 60)
+const OVERLOAD_s = size(10, 60)
 /** So many more than the service lets wait that most of them are refused; a client that has as many waits, too. */
 const MAX_IN_FLIGHT = 1_000
 /** How many requests at once measure the capacity: enough to keep every part busy. */
 const BUSY = 32
 /** Far more than a probe or a request ever takes; refused requests wait for five seconds. */
 const PROBE_ms = 5_000
-const TIMEOUT_ms = inForm(180_000, 600_000)
+const TIMEOUT_ms = size(180_000, 600_000)
 
 let database: TestDatabase
 let service: Service

@@ -7,7 +7,7 @@ import { SCOPES } from '../../../src/domain/api-key.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
 import { load } from '../../transfer/fixture.ts'
-import { inForm } from './form.ts'
+import { size } from './trial.ts'
 
 // Every list is walked in both directions while imports and posts add rows before, behind and at the place of each cursor.
 // A model knows what was committed before a walk began: all of that is seen, once and in order.
@@ -17,8 +17,8 @@ const PROJECT = 'demo'
 const OTHER = 'other'
 const MAX_PAGE_bytes = 8 * 1024 * 1024
 const LIMITS = [7, 100, 1000]
-const ROUNDS = inForm(3, 90)
-const TIMEOUT_ms = inForm(300_000, 7_200_000)
+const ROUNDS = size(3, 90)
+const TIMEOUT_ms = size(300_000, 7_200_000)
 
 const LISTS = {
   versions: `/projects/${PROJECT}/modules/m/versions`,

@@ -11,18 +11,18 @@ import { EXAMPLES, importFile } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { exampleCall, operationIds } from '../../support/example-call.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
-import { inForm } from './form.ts'
+import { size } from './trial.ts'
 
 // All operations at once for a while, with clients that hang up and requests that are refused: what the service holds does
 // not grow. Its first third warms it up; the other two are compared with each other.
 
-const DURATION_s = inForm(20, 600)
+const DURATION_s = size(20, 600)
 const CLIENTS = 16
 /** How much more the last third may hold than the one before, of its least: garbage comes and goes. */
 const MAX_GROWTH = 1.3
 /** Below it no ratio counts. The process itself goes on taking memory for garbage while it warms up, its heap does not. */
 const MAX_GROWTH_MiB = { heap_MiB: 16, rss_MiB: 96 }
-const TIMEOUT_ms = inForm(180_000, 1_200_000)
+const TIMEOUT_ms = size(180_000, 1_200_000)
 
 let database: TestDatabase
 let db: Database

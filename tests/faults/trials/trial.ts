@@ -1,10 +1,22 @@
 /** What the trials have in common: their length, chance that can be repeated, and how they print figures. */
+import type fc from 'fast-check'
 import { expect } from 'vitest'
+import { runs } from '../../support/properties.ts'
 
 const { LONG, SEED: CHOSEN_SEED } = process.env
 
-/** The figure of a trial as CI runs it, or of the long form that `make faults LONG=yes` runs. */
-export const size = (short: number, long: number): number => (LONG === 'yes' ? long : short)
+/** Whether the trials have their long form: `make faults LONG=yes`. */
+export const isLong = LONG === 'yes'
+
+/** The figure of a trial as CI runs it, or of its long form. */
+export const size = (short: number, long: number): number => (isLong ? long : short)
+
+/** fast-check's settings, with a number of runs for each form and no limit of time. Prints the seed. */
+export function runsInForm<T>(short: number, long: number): fc.Parameters<T> {
+  const { plugins: _, ...settings } = runs<T>(size(short, long))
+  console.log(`seed ${settings.seed}`)
+  return settings
+}
 
 /** How long a trial may run: many times what it takes on a quiet machine. */
 export const TRIAL_OPTIONS = { timeout: size(300_000, 7_200_000) }
