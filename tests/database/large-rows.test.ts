@@ -1,7 +1,14 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { type SizedRow, selectPage } from '../../src/database/large-rows.ts'
+import { connect } from '../../src/database/open.ts'
+import type { ReadLease } from '../../src/domain/read-lease.ts'
+import { findEntry } from '../../src/queries/entries.ts'
+import { selectEventsPage } from '../../src/queries/events.ts'
+import { importInto } from '../support/app.ts'
+import { createTestDatabase } from '../support/database.ts'
 
-// What happens between the two queries of a page with large rows; tests/http/large.test.ts has the rest.
+// What happens between the two queries of a page with large rows, and which rows are large; tests/http/large.test.ts has
+// the rest.
 
 interface Row extends SizedRow {
   id: number
@@ -9,30 +16,45 @@ interface Row extends SizedRow {
 const MiB = 1024 * 1024
 const row = (id: number, value_bytes: number | null = null): Row => ({ id, value_bytes })
 
+/** A lease that is extended at once, and by how many bytes. */
+function recordingLease() {
+  const extended: number[] = []
+  return { extended, extend: async (bytes: number) => void extended.push(bytes) }
+}
+
 /** A page of a list that becomes another one while the read waits for room. */
 async function pageOf(before: Row[], after: Row[], limit: number) {
   let list = before
-  const extended: number[] = []
+  const { extended, extend } = recordingLease()
   const lease = {
     extend: async (bytes: number) => {
-      extended.push(bytes)
+      await extend(bytes)
       list = after
     },
   }
-  const select = async (count: number) => list.slice(0, count)
+  const selected: [count: number, isWhole: boolean][] = []
+  const select = async (count: number, isWhole: boolean) => {
+    selected.push([count, isWhole])
+    return list.slice(0, count)
+  }
   const { rows, more } = await selectPage(limit, lease, select, ({ id }) => id)
-  return { ids: rows.map(({ id }) => id), more, extended }
+  return { ids: rows.map(({ id }) => id), more, extended, selected }
 }
 
 test('a page without large rows is selected once', async () => {
   const rows = [row(1), row(2), row(3)]
-  expect(await pageOf(rows, [], 2)).toEqual({ ids: [1, 2], more: true, extended: [] })
-  expect(await pageOf(rows, [], 3)).toEqual({ ids: [1, 2, 3], more: false, extended: [] })
+  expect(await pageOf(rows, [], 2)).toEqual({ ids: [1, 2], more: true, extended: [], selected: [[3, false]] })
+  expect(await pageOf(rows, [], 3)).toEqual({ ids: [1, 2, 3], more: false, extended: [], selected: [[4, false]] })
 })
 
 test('the size of large rows and the most of small ones is asked for', async () => {
   const rows = [row(1), row(2, 5_000), row(3)]
-  expect(await pageOf(rows, rows, 3)).toEqual({ ids: [1, 2, 3], more: false, extended: [5_000 + 3 * 4_096] })
+  const selected = [
+    [4, false],
+    [3, true],
+  ]
+  const extended = [5_000 + 3 * 4_096]
+  expect(await pageOf(rows, rows, 3)).toEqual({ ids: [1, 2, 3], more: false, extended, selected })
 })
 
 test.each([
@@ -53,4 +75,55 @@ test('a row that is inserted in between leaves the last one to the next page', a
 test('a row that is gone in between is missing', async () => {
   const rows = [row(3), row(2, 5_000), row(1)]
   expect(await pageOf(rows, rows.slice(1), 10)).toMatchObject({ ids: [2, 1], more: false })
+})
+
+test('rows and values from one byte above the limit on are read only when there is room for them', async () => {
+  const database = await createTestDatabase()
+  const db = connect(database.url)
+  onTestFinished(async () => {
+    await db.destroy()
+    await database.drop()
+  })
+  const project = { project_id: 'p' }
+  const at = '2026-01-01T00:00:00.000Z'
+  const ids = { module_id: 'm', contact_id: 'c' }
+  const saved = { version_number: 1, saved_at: at, published_at: at, json_string: '{}' }
+  const entries = [0, 1].map((more) => ({
+    entry: { entry_id: `e${more}`, entry_data: JSON.stringify('x'.repeat(65_534 + more)) },
+    event: { custom_event_name: 'n', custom_event_props: JSON.stringify({ key: 'x'.repeat(4_086 + more) }) },
+  }))
+  await importInto(database.url, [
+    { type: 'project', ...project },
+    { type: 'group', ...project, group_id: 'g' },
+    { type: 'module', ...project, module_id: 'm', group_id: 'g', title: '' },
+    { type: 'module_version', ...project, module_id: 'm', ...saved },
+    { type: 'contact', ...project, contact_id: 'c', identifiers: [] },
+    ...entries.flatMap(({ entry, event }) => [
+      { type: 'entry', ...project, ...ids, ...entry, created_at: at, updated_at: at },
+      {
+        type: 'event',
+        ...project,
+        entry_id: entry.entry_id,
+        event_id: entry.entry_id,
+        timestamp: at,
+        event_type: 'custom_event:triggered',
+        ...event,
+      },
+    ]),
+  ])
+
+  const lease = recordingLease()
+  const query = { limit: 1, direction: 'ASC' as const }
+  for (const { entry, event } of entries) {
+    const { entry_id: entryId } = entry
+    expect(await findEntry(db, lease, 'p', entryId)).toMatchObject(entry)
+    const { rows } = await selectEventsPage(db, { path: { projectId: 'p', entryId }, query, lease })
+    expect(rows).toMatchObject([event])
+    expect(lease.extended).toEqual(entryId === 'e0' ? [] : [8 * MiB, 4_097 + 4_096])
+  }
+
+  const full: ReadLease = { extend: () => Promise.reject(new Error('full')) }
+  await expect(findEntry(db, full, 'p', 'e1')).rejects.toThrow('full')
+  const page = selectEventsPage(db, { path: { projectId: 'p', entryId: 'e1' }, query, lease: full })
+  await expect(page).rejects.toThrow('full')
 })

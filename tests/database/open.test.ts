@@ -90,9 +90,25 @@ test('the connections for writing are in pipeline mode, with the options given',
   await pool.end()
 })
 
-test('the data of another PostgreSQL is refused, with advice', async () => {
+/** An empty data directory for one test. */
+async function createDataDir(): Promise<string> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-open-'))
   onTestFinished(() => rm(dataDir, { recursive: true }))
+  return dataDir
+}
+
+test('a platform without the embedded PostgreSQL is refused, with advice', async () => {
+  const dataDir = await createDataDir()
+  const { arch } = process
+  onTestFinished(() => void Object.defineProperty(process, 'arch', { value: arch }))
+  Object.defineProperty(process, 'arch', { value: 'pdp11' })
+  await expect(openServer({ databaseUrl: undefined, dataDir })).rejects.toThrow(
+    / is not installed\. .* or set DATABASE_URL to a PostgreSQL of your own\.$/,
+  )
+})
+
+test('the data of another PostgreSQL is refused, with advice', async () => {
+  const dataDir = await createDataDir()
   await mkdir(path.join(dataDir, 'postgres'))
   await writeFile(path.join(dataDir, 'postgres', 'PG_VERSION'), '14\n')
   await expect(openServer({ databaseUrl: undefined, dataDir })).rejects.toThrow(

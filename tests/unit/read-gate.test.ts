@@ -149,7 +149,9 @@ test('a read whose client goes makes room for a smaller one behind it', async ()
 test('a read whose client is gone already is not admitted', async () => {
   const response = new FakeResponse()
   response.destroy()
-  await expect(async () => gate.admit('a', 1, response as unknown as ServerResponse)).rejects.toThrow()
+  const admission = async () => gate.admit('a', 1, response as unknown as ServerResponse)
+  await expect(admission).rejects.toMatchObject({ errorCode: 'service_unavailable' })
+  expect(gate.counts.cancelled).toBe(1)
   expect(gate.usage).toEqual(IDLE)
 })
 
@@ -229,6 +231,16 @@ describe('bodies that are not sent', () => {
     expect(gate.usage.unsent_bytes).toBe(39)
   })
 
+  test('are dropped for their last byte, and not once all is taken', async () => {
+    const [begun, taken] = [read('a'), read('a')] as [Read, Read]
+    for (const one of [begun, taken]) (await lease(one)).send(40)
+    begun.lease?.sent(39)
+    taken.lease?.sent(40)
+    await vi.advanceTimersByTimeAsync(30_000)
+    expect([begun, taken].map(({ response }) => response.destroyed)).toEqual([true, false])
+    expect(gate.counts.cut).toBe(1)
+  })
+
   test('of other projects are not dropped sooner because one has used up its share', async () => {
     const [own, foreign] = [read('a'), read('b')] as [Read, Read]
     for (const [i, one] of [own, foreign].entries()) (await lease(one)).send([90, 40][i] as number)
@@ -242,6 +254,8 @@ describe('bodies that are not sent', () => {
     for (const one of stalled) (await lease(one)).send(90)
     await vi.advanceTimersByTimeAsync(10_000)
     expect(stalled.map(({ response }) => response.destroyed)).toEqual([false, false])
+    // Others may wait for something else meanwhile.
+    expect(await states(reads(3, 'd'))).toEqual(['admitted', 'admitted', 'waits'])
     const waiting = read('c', 50)
     expect(await states([waiting])).toEqual(['waits'])
     await vi.advanceTimersByTimeAsync(500)
@@ -273,8 +287,28 @@ describe('large reads', () => {
 
   test('let small ones of other projects pass', async () => {
     for (const project of ['b', 'c']) read(project, 700 * KiB)
-    const [large, small] = [read('a', 1_000 * KiB), read('d', 500 * KiB)]
-    expect(await states([large, small])).toEqual(['waits', 'admitted'])
+    const all = [read('a', 1_000 * KiB), read('d', 512 * KiB + 1), read('e', 512 * KiB)]
+    expect(await states(all)).toEqual(['waits', 'waits', 'admitted'])
+  })
+
+  test('let small ones pass that wait for room behind them', async () => {
+    const [, , other] = [read('b', 700 * KiB), read('c', 700 * KiB), read('d', 600 * KiB)]
+    const all = [read('a', 1_000 * KiB), read('e', 512 * KiB + 1), read('f', 512 * KiB)]
+    expect(await states(all)).toEqual(['waits', 'waits', 'waits'])
+    await end(other as Read)
+    expect(await states(all)).toEqual(['waits', 'waits', 'admitted'])
+  })
+
+  test('pass those that wait for the share of their project, and none that waits for room', async () => {
+    read('a', 1_000 * KiB)
+    const [share, large] = [read('a', 600 * KiB), read('b', 600 * KiB)]
+    expect(await states([share, large])).toEqual(['waits', 'admitted'])
+    await end(large)
+    const small = read('c', 400 * KiB)
+    const [room, other] = [read('d', 700 * KiB), read('e', 600 * KiB)]
+    expect(await states([small, room, other])).toEqual(['admitted', 'waits', 'waits'])
+    await end(small)
+    expect(await states([share, room, other])).toEqual(['waits', 'admitted', 'waits'])
   })
 
   test('that were admitted before come before the others of their project, and are not refused', async () => {
@@ -298,6 +332,71 @@ describe('large reads', () => {
     expect(gate.usage).toMatchObject({ reads: 0, waiting: 0 })
     expect(await states([read('a', 1_000 * KiB)])).toEqual(['admitted'])
   })
+})
+
+describe('by default', () => {
+  const MiB = 1024 * 1024
+  beforeEach(() => {
+    gate.close()
+    gate = new ReadGate()
+  })
+  /** How many of the reads were admitted, wait and were refused. */
+  async function outcomes(all: Read[]): Promise<number[]> {
+    const found = await states(all)
+    return ['admitted', 'waits', 'service_unavailable'].map((state) => found.filter((one) => one === state).length)
+  }
+
+  test('64 reads of a project are admitted and 500 wait, 128 and 1,000 of all', async () => {
+    expect(await outcomes(reads(565, 'a'))).toEqual([64, 500, 1])
+    expect(await outcomes(reads(563, 'b'))).toEqual([64, 499, 0])
+    expect(await outcomes(reads(2, 'c'))).toEqual([0, 1, 1])
+  })
+
+  test('a project reads 8 MiB at once, all 20 MiB', async () => {
+    const all = [read('a', 8 * MiB), read('a', 1), read('b', 8 * MiB), read('c', 4 * MiB), read('d', 1)]
+    expect(await states(all)).toEqual(['admitted', 'waits', 'admitted', 'admitted', 'waits'])
+  })
+
+  test('a project has 32 MiB to send, all 64 MiB', async () => {
+    for (const project of ['a', 'b']) {
+      ;(await lease(read(project))).send(32 * MiB - 1)
+      expect(await states([read(project, 1), read(project, 2)])).toEqual(['admitted', 'waits'])
+    }
+    expect(await states([read('c', 2), read('d', 3)])).toEqual(['admitted', 'waits'])
+  })
+
+  test('a read waits for 5 seconds', async () => {
+    const [, other] = [read('a', 8 * MiB), read('a')]
+    await vi.advanceTimersByTimeAsync(4_999)
+    expect(await states([other])).toEqual(['waits'])
+    await vi.advanceTimersByTimeAsync(1)
+    expect(await states([other])).toEqual(['service_unavailable'])
+  })
+
+  test('a client that takes nothing is disconnected after 30 seconds, and after 2 if others wait', async () => {
+    await vi.advanceTimersByTimeAsync(40_000)
+    for (const wait_ms of [30_000, 2_000]) {
+      const stalled = read('a')
+      ;(await lease(stalled)).send(32 * MiB)
+      await vi.advanceTimersByTimeAsync(1)
+      if (wait_ms === 2_000) read('a')
+      await vi.advanceTimersByTimeAsync(wait_ms - 2)
+      expect(stalled.response.destroyed).toBe(false)
+      await vi.advanceTimersByTimeAsync(1)
+      expect(stalled.response.destroyed).toBe(true)
+    }
+  })
+})
+
+test('a gate keeps no process alive, and no timer once it is closed', () => {
+  gate.close()
+  const setInterval = vi.spyOn(globalThis, 'setInterval')
+  gate = new ReadGate()
+  const timers = setInterval.mock.results.map(({ value }) => value)
+  setInterval.mockRestore()
+  expect(timers.map((timer) => timer.hasRef())).toEqual([false])
+  gate.close()
+  expect(vi.getTimerCount()).toBe(0)
 })
 
 test('whatever comes and goes, nothing is used at the end, and never more than is allowed', async () => {
