@@ -1,4 +1,6 @@
 import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { jsonAt, readDocument, yamlAt } from '../../src/http/document.ts'
@@ -82,12 +84,22 @@ describe('the server of the document', () => {
     const expected = { servers: [{ url: '/' }], externalDocs: { url: '/docs' } }
     expect(jsonAt(json, '/')).toMatchObject(expected)
     expect(parse(yamlAt(yaml, '/'))).toMatchObject(expected)
+    for (const basePath of ['', '/flow']) {
+      const app = await createTestApp({ config: { basePath } })
+      const socket = connect(Number(new URL(await app.listen()).port), '127.0.0.1')
+      socket.write(`GET ${basePath}/openapi.json HTTP/1.0\r\n\r\n`)
+      const [, body = ''] = (await text(socket)).split('\r\n\r\n')
+      expect(JSON.parse(body).servers).toMatchObject([{ url: basePath || '/' }])
+      await app.close()
+    }
   })
 
   test('is PUBLIC_URL when that is set', async () => {
     const publicUrl = 'https://flows.example.com/v1'
     const app = await createTestApp({ config: { publicUrl, basePath: '/v1' } })
     for (const path of DOCUMENTS) expect(await serverIn(app, `/v1${path}`)).toMatchObject([{ url: publicUrl }])
+    const { headers } = await get('/v1/docs/', app)
+    expect(headers['content-security-policy']).toContain("connect-src 'self' https://flows.example.com;")
     await app.close()
   })
 })

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { createTestApp, type TestApp, withExamples } from '../support/app.ts'
 
 // Responses whose size no limit of the document bounds: a page ends before it has more than 8 MiB, and what is larger by
@@ -124,4 +125,32 @@ describe.each([
     const responses = await Promise.all(Array.from({ length: 5 }, () => api.call({ path })))
     for (const response of responses) expect(response.json()[field]).toBe(expected)
   })
+})
+
+test('a read is admitted with as much as small rows and values may have', async () => {
+  const admit = vi.spyOn(ReadGate.prototype, 'admit')
+  onTestFinished(() => admit.mockRestore())
+  await api.call({ path: '/projects/demo/entries/large-8/events?limit=3' })
+  await api.call({ path: '/projects/demo/modules/large/versions/1' })
+  expect(admit.mock.calls.map(([project, bytes]) => [project, bytes])).toEqual([
+    ['demo', 3 * 4 * 1024],
+    ['demo', 64 * 1024],
+  ])
+})
+
+test.each([
+  ['/projects/demo/entries/large-8/events', false],
+  ['/projects/demo/modules/skin-quiz', false],
+  ['/projects/demo/entries/large-3/events', true],
+  ['/projects/demo/modules/large', true],
+])('the lease of %s has the bytes of the body, and those of each part that is sent', async (path, isInParts) => {
+  const [send, sent] = [vi.spyOn(Lease.prototype, 'send'), vi.spyOn(Lease.prototype, 'sent')]
+  onTestFinished(() => {
+    send.mockRestore()
+    sent.mockRestore()
+  })
+  const { length } = (await api.call({ path })).rawPayload
+  expect(send.mock.calls).toEqual([[length]])
+  const parts = sent.mock.calls.map(([bytes]) => bytes)
+  expect(parts.reduce((sum, bytes) => sum + bytes, 0)).toBe(isInParts ? length : 0)
 })

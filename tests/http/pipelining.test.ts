@@ -80,3 +80,19 @@ test('a client that sends more is disconnected', async () => {
   await once(socket, 'close')
   expect(handled.map(({ n }) => n)).toEqual(['1'])
 })
+
+test('only those that still wait count', async () => {
+  const socket = connect(port, '127.0.0.1')
+  socket.resume()
+  const write = (count: number) => socket.write(Array.from({ length: count }, (_, i) => get(i)).join(''))
+  write(101)
+  for (let n = 1; n <= 51; n += 1) (await nth(n)).respond()
+  await nth(52)
+  // 49 wait.
+  write(51)
+  ;(await nth(52)).respond()
+  await nth(53)
+  write(2)
+  await once(socket, 'close')
+  expect(handled).toHaveLength(53)
+})
