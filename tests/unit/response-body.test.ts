@@ -65,8 +65,8 @@ describe('rows', () => {
     ['with long texts', false, objects(10)],
     ['with a long text each', false, objects(4).map((row) => ({ ...row, long: text(PART + 1) }))],
     ['as JSON', false, texts(objects(10))],
-    ['of several groups', true, objects(300)],
-    ['of several groups as JSON', true, texts(objects(300))],
+    ['of several groups', true, objects(130)],
+    ['of several groups as JSON', true, texts(objects(130))],
   ])('end before the body is too large: rows %s', async (_, areSmall, rows) => {
     const bytesOf = (count: number) =>
       Buffer.byteLength(
@@ -102,11 +102,12 @@ describe('an object with long texts', () => {
 
   test('leaves a turn to others after each part', async () => {
     expect(await turnsDuring(() => serializeLarge(value))).toBe(4)
+    expect(await turnsDuring(async () => serializeRows([value], false, Number.POSITIVE_INFINITY))).toBe(4)
   })
 
   test('is cut between characters', async () => {
-    for (const start of ['', 'x']) {
-      const long = { text: `${start}${'🦉'.repeat(PART)}` }
+    for (const start of ['', 'x', text(PART - 1), text(PART)]) {
+      const long = { text: `${start}🦉${start}${'🦉'.repeat(PART)}` }
       expect((await read(await serializeLarge(long))).body).toBe(JSON.stringify(long))
     }
   })
