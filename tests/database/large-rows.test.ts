@@ -1,9 +1,11 @@
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { type SizedRow, selectPage } from '../../src/database/large-rows.ts'
 import { connect } from '../../src/database/open.ts'
+import type { NamedQuery } from '../../src/database/prepared.ts'
 import type { ReadLease } from '../../src/domain/read-lease.ts'
 import { findEntry } from '../../src/queries/entries.ts'
 import { selectEventsPage } from '../../src/queries/events.ts'
+import { findModule, findModuleVersion } from '../../src/queries/modules.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
 
@@ -87,7 +89,8 @@ test('rows and values from one byte above the limit on are read only when there 
   const project = { project_id: 'p' }
   const at = '2026-01-01T00:00:00.000Z'
   const ids = { module_id: 'm', contact_id: 'c' }
-  const saved = { version_number: 1, saved_at: at, published_at: at, json_string: '{}' }
+  const json_string = JSON.stringify('x'.repeat(65_535))
+  const saved = { version_number: 1, saved_at: at, published_at: at, json_string }
   const entries = [0, 1].map((more) => ({
     entry: { entry_id: `e${more}`, entry_data: JSON.stringify('x'.repeat(65_534 + more)) },
     event: { custom_event_name: 'n', custom_event_props: JSON.stringify({ key: 'x'.repeat(4_086 + more) }) },
@@ -126,4 +129,15 @@ test('rows and values from one byte above the limit on are read only when there 
   await expect(findEntry(db, full, 'p', 'e1')).rejects.toThrow('full')
   const page = selectEventsPage(db, { path: { projectId: 'p', entryId: 'e1' }, query, lease: full })
   await expect(page).rejects.toThrow('full')
+  // The connection for look-ups does not wait for large values.
+  const execute = vi.spyOn(db, 'executeQuery')
+  for (const find of [
+    () => findEntry(db, lease, 'p', 'e1'),
+    () => findModule(db, lease, 'p', 'm'),
+    () => findModuleVersion(db, lease, 'p', 'm', 1),
+  ]) {
+    execute.mockClear()
+    await find()
+    expect(execute.mock.calls.map(([query]) => (query as NamedQuery).isLookUp)).toEqual([true, false])
+  }
 })

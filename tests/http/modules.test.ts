@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { selectModules } from '../../src/queries/modules.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 let api: TestApp
@@ -15,6 +16,24 @@ test('listModules returns all modules, newest first', async () => {
     'clinic-booking',
     'skin-quiz',
   ])
+})
+
+test('of modules created at once the one with the greater id is listed first', async () => {
+  const ids = ['b', 'a', 'c']
+  await api.db
+    .insertInto('modules')
+    .values(
+      ids.map((module_id) => ({
+        project_id: 'demo',
+        module_id,
+        group_id: 'clinic',
+        title: '',
+        created_at: toIsoTimestamp(new Date(0)),
+      })),
+    )
+    .execute()
+  const rows = await selectModules(api.db, 'demo')
+  expect(rows.map(({ module_id }) => module_id).slice(-3)).toEqual(['c', 'b', 'a'])
 })
 
 test('getModule returns the definition last published, not the one last saved', async () => {
