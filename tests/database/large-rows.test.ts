@@ -129,15 +129,16 @@ test('rows and values from one byte above the limit on are read only when there 
   await expect(findEntry(db, full, 'p', 'e1')).rejects.toThrow('full')
   const page = selectEventsPage(db, { path: { projectId: 'p', entryId: 'e1' }, query, lease: full })
   await expect(page).rejects.toThrow('full')
-  // The connection for look-ups does not wait for large values.
+  // The connection for look-ups waits neither for large values nor for lists.
   const execute = vi.spyOn(db, 'executeQuery')
-  for (const find of [
-    () => findEntry(db, lease, 'p', 'e1'),
-    () => findModule(db, lease, 'p', 'm'),
-    () => findModuleVersion(db, lease, 'p', 'm', 1),
-  ]) {
+  const lookUps = async (read: () => Promise<unknown>) => {
     execute.mockClear()
-    await find()
-    expect(execute.mock.calls.map(([query]) => (query as NamedQuery).isLookUp)).toEqual([true, false])
+    await read()
+    return execute.mock.calls.map(([sent]) => (sent as NamedQuery).isLookUp)
   }
+  expect(await lookUps(() => findEntry(db, lease, 'p', 'e1'))).toEqual([true, false])
+  expect(await lookUps(() => findModule(db, lease, 'p', 'm'))).toEqual([true, false])
+  expect(await lookUps(() => findModuleVersion(db, lease, 'p', 'm', 1))).toEqual([true, false])
+  const path = { projectId: 'p', entryId: 'e1' }
+  expect(await lookUps(() => selectEventsPage(db, { path, query, lease }))).toEqual([false, false])
 })

@@ -66,6 +66,13 @@ const MISTAKES: Record<string, [build: (db: Database, text: Parameter<string>) =
   // @ts-expect-error a parameter has no properties of its value
   'a property': [(db, text) => projects(db).where('name', '=', text.length), UNUSED],
   truthiness: [(db, text) => (text ? projects(db).where('name', '=', text) : projects(db)), DEPENDENCE],
+  'a value chosen by truthiness': [
+    (db, text) =>
+      projects(db)
+        .where('project_id', '=', text)
+        .where('name', '=', text ? 'a' : 'b'),
+    DEPENDENCE,
+  ],
   negation: [
     (db, text) =>
       projects(db)
