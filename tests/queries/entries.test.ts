@@ -12,6 +12,11 @@ import { UNLIMITED } from '../support/lease.ts'
 
 const instant = (second: number): IsoTimestamp => toIsoTimestamp(new Date(Date.UTC(2026, 0, 1, 0, 0, second)))
 const MODULES = ['c', 'a', 'b']
+const VIEWS = [
+  ['x', 1, 0],
+  ['y', 2, 0],
+  ['a', 3, 1],
+] as const
 
 function* records(): Generator<object> {
   const project = { project_id: 'p' }
@@ -30,11 +35,10 @@ function* records(): Generator<object> {
       updated_at: instant(i),
     }
     yield { type: 'entry', ...project, ...entry }
-    // Views of one page at one instant.
-    for (const event_id of ['x', 'y']) {
+    // Views of equally far pages, two of them at one instant.
+    for (const [event_id, total_pages, second] of VIEWS) {
       const page = { view_type: 'flowpage', page_id: event_id, page_key: '', page_index: 0 }
-      const total_pages = event_id === 'x' ? 1 : 2
-      const event = { entry_id: `e${i}`, event_id: `${event_id}${i}`, timestamp: instant(0) }
+      const event = { entry_id: `e${i}`, event_id: `${event_id}${i}`, timestamp: instant(second) }
       yield { type: 'event', ...project, ...event, event_type: 'flowpage.viewed', ...page, total_pages }
     }
   }
@@ -67,16 +71,19 @@ test('the page-view list, when PostgreSQL joins in the order of the modules', as
   expect(page.rows.map(({ module_id }) => module_id)).toEqual(MODULES)
 })
 
-test('of equal page views the first is the furthest and the last knows the number of pages, in whatever order they are read', async () => {
-  const projects = MODULES.map(() => 'p')
-  const rows = await without(['indexscan', 'indexonlyscan', 'bitmapscan'], (db) =>
-    selectEntriesInEffect(
-      db,
-      projects,
-      MODULES,
-      MODULES,
-      projects.map(() => instant(1)),
-    ),
-  )
-  expect(rows.map(({ max_page_id, total_pages }) => [max_page_id, total_pages])).toEqual(MODULES.map(() => ['x', 2]))
-})
+test.each([
+  [0, 2],
+  [1, 3],
+])(
+  'of equal page views until second %i the first is the furthest and the last knows the number of pages, in whatever order they are read',
+  async (second, total) => {
+    const projects = MODULES.map(() => 'p')
+    const instants = MODULES.map(() => instant(second))
+    const rows = await without(['indexscan', 'indexonlyscan', 'bitmapscan'], (db) =>
+      selectEntriesInEffect(db, projects, MODULES, MODULES, instants),
+    )
+    expect(rows.map(({ max_page_id, total_pages }) => [max_page_id, total_pages])).toEqual(
+      MODULES.map(() => ['x', total]),
+    )
+  },
+)
