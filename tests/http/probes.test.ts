@@ -1,8 +1,9 @@
 import type { ServerResponse } from 'node:http'
 import { PassThrough } from 'node:stream'
+import { setTimeout } from 'node:timers/promises'
 import fastify from 'fastify'
 import { Registry } from 'prom-client'
-import { afterAll, expect, test } from 'vitest'
+import { afterAll, expect, test, vi } from 'vitest'
 import { measureReads, measureRequests, serveProbes } from '../../src/http/probes.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
 
@@ -73,6 +74,9 @@ test('reads are counted by what became of them, and what they hold is measured',
     `flowtrail_unsent_bytes ${unsent}`,
   ]
   expect(await lines()).toEqual(expected(1, 70))
+  gate.counts.cut = 2
+  for (let scrape = 0; scrape < 2; scrape += 1) expect(await lines()).toContain('flowtrail_stalled_clients_total 2')
+  gate.counts.cut = 0
   for (const { lease, response } of [first, second]) {
     lease.send(0)
     response.destroy()
@@ -100,4 +104,23 @@ test.each(['', '/flow'])('the probes below "%s" tell life from readiness', async
   isReady = false
   expect((await app.inject(`${prefix}/livez`)).statusCode).toBe(200)
   expect((await app.inject(`${prefix}/readyz`)).statusCode).toBe(500)
+})
+
+test('a database that takes a while is ready, and one that does not respond is not', async () => {
+  const probes = fastify()
+  let respond = () => {}
+  const ready = vi.fn(
+    () =>
+      new Promise<void>((resolve) => {
+        respond = resolve
+      }),
+  )
+  serveProbes(probes, { basePath: '', registry: new Registry(), ready })
+  const slow = probes.inject('/readyz')
+  await vi.waitUntil(() => ready.mock.calls.length === 1)
+  await setTimeout(50)
+  respond()
+  expect((await slow).statusCode).toBe(200)
+  expect((await probes.inject('/readyz')).statusCode).toBe(503)
+  await probes.close()
 })
