@@ -329,6 +329,7 @@ test.each([
   ['application/json; charset=utf-8; charset=latin1', 415],
   ['application/json; profile=x', 415],
   ['application/json, text/plain', 415],
+  ['application/json; charset=latin1; as=application/json', 415],
   ['application/jsonp', 415],
   ['application/problem+json', 415],
   ['text/json', 415],
