@@ -115,3 +115,10 @@ test('the data of another PostgreSQL is refused, with advice', async () => {
     /was created by PostgreSQL 14, .* Export with the release of Flowtrail that created it and import with this one, or /,
   )
 })
+
+test('the embedded database has the name under which its data is found again', async () => {
+  const server = await openServer({ databaseUrl: undefined, dataDir: await createDataDir() })
+  onTestFinished(() => server.release())
+  const { rows } = await withPool(server.url, (pool) => pool.query('SELECT current_database(), current_user'))
+  expect(rows).toEqual([{ current_database: 'flowtrail', current_user: 'flowtrail' }])
+})
