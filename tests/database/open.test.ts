@@ -6,7 +6,15 @@ import { sql } from 'kysely'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { migrate } from '../../db/migrate.ts'
-import { connect, ensureMigrated, openServer, openWritePool, withDatabase, withPool } from '../../src/database/open.ts'
+import {
+  connect,
+  ensureMigrated,
+  openServer,
+  openWritePool,
+  withDatabase,
+  withPool,
+  withServer,
+} from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 
@@ -116,9 +124,10 @@ test('the data of another PostgreSQL is refused, with advice', async () => {
   )
 })
 
-test('the embedded database has the name under which its data is found again', async () => {
-  const server = await openServer({ databaseUrl: undefined, dataDir: await createDataDir() })
-  onTestFinished(() => server.release())
-  const { rows } = await withPool(server.url, (pool) => pool.query('SELECT current_database(), current_user'))
+test('the embedded database has the name under which its data is found again, and stops after the work', async () => {
+  const location = { databaseUrl: undefined, dataDir: await createDataDir() }
+  const query = (url: string) => withPool(url, (pool) => pool.query('SELECT current_database(), current_user'))
+  const { url, rows } = await withServer(location, async ({ url }) => ({ url, ...(await query(url)) }))
   expect(rows).toEqual([{ current_database: 'flowtrail', current_user: 'flowtrail' }])
+  await expect(query(url)).rejects.toThrow('ENOENT')
 })
