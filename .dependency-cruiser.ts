@@ -39,6 +39,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/app.ts': {
     imports: [
       'src/handlers/index.ts',
+      'src/feed',
       'src/http',
       'src/recording',
       'src/queries',
@@ -55,6 +56,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/handlers': {
     imports: [
       'type src/http/operations.ts',
+      'src/feed',
       'src/recording',
       'src/queries',
       'src/database',
@@ -62,7 +64,11 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'src/domain',
     ],
     packages: [],
-    shared: ['src/handlers/context.ts'],
+    shared: ['src/handlers/context.ts', 'src/handlers/entry-event.ts'],
+  },
+  'src/feed': {
+    imports: ['src/queries', 'type src/database', 'src/domain'],
+    packages: [],
   },
   'src/http': {
     imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
@@ -92,7 +98,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   // It has pg's own parser judge a connection string.
   'src/config.ts': { imports: [], packages: ['envalid', 'pg'] },
   'src/domain': { imports: [], packages: [] },
-  generated: { imports: ['type src/domain/timestamp.ts'], packages: [] },
+  generated: { imports: ['type src/domain/timestamp.ts'], packages: ['type kysely'] },
   db: {
     imports: ['db/embedded'],
     packages: ['kysely', 'pg', 'openapi-typescript', 'openapi-format', 'typescript', 'yaml'],

@@ -55,6 +55,11 @@ const FORMS: Record<Task, (visit: Visit, limit: number) => Omit<Call, 'headers'>
   getModuleVersion: ({ module_id }) => ({ method: 'GET', path: `/modules/${module_id}/versions/2` }),
   getEntry: ({ entry_id }) => ({ method: 'GET', path: `/entries/${entry_id}` }),
   listEntryEvents: ({ entry_id }, limit) => ({ method: 'GET', path: `/entries/${entry_id}/events?limit=${limit}` }),
+  listEntries: ({ created_at }, limit) => ({
+    method: 'GET',
+    path: `/entries?direction=ASC&limit=${limit}&updated_after=${encodeURIComponent(created_at)}`,
+  }),
+  listProjectEvents: (_, limit) => ({ method: 'GET', path: `/events?direction=ASC&limit=${limit}&after=0` }),
   listEntryPageViews: ({ created_at }, limit) => ({
     method: 'GET',
     path: `/entries-page-views?direction=ASC&limit=${limit}&updated_after=${encodeURIComponent(created_at)}`,

@@ -112,12 +112,13 @@ const STEPS = [
 const EVENTS = `
   INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, page_index, max_page_index,
     total_pages, event_type, view_type, page_id, page_key, max_page_id, max_page_key, custom_event_name,
-    custom_event_props)
+    custom_event_props, recorded_at, position)
   SELECT project_id, ${idOf('at', '(n - 1) * $4::bigint + i')}, entry_id, at, 2, page, furthest, 7,
     CASE WHEN page IS NULL THEN 'custom_event:triggered' ELSE 'flowpage.viewed' END,
     CASE WHEN page IS NULL THEN NULL ELSE 'flowpage' END,
     'p' || page, 'page-' || page, 'p' || furthest, 'page-' || furthest,
-    CASE WHEN page IS NULL THEN 'faq_opened' END, CASE WHEN page IS NULL THEN '{"topic":"privacy"}' END
+    CASE WHEN page IS NULL THEN 'faq_opened' END, CASE WHEN page IS NULL THEN '{"topic":"privacy"}' END,
+    now(), (n - 1) * $4::bigint + i + 1
   FROM visits, generate_series(0, $4 - 1) AS i, LATERAL (
     SELECT created + i * interval '5 seconds' AS at, least(i, 6) AS furthest, CASE WHEN i % 10 < 7 THEN i % 10 END AS page
   ) AS step

@@ -61,8 +61,13 @@ async function generateDatabase(directory: string): Promise<void> {
     await db.destroy()
     await tool('kysely-codegen', [
       ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
-      // What the pool's type parser returns.
-      ...['--type-mapping', '{"timestamptz":"IsoTimestamp"}', '--include-pattern', 'public.!(kysely_*)'],
+      // What the pool's type parsers return.
+      ...[
+        '--type-mapping',
+        '{"timestamptz":"IsoTimestamp","int8":"number"}',
+        '--include-pattern',
+        'public.!(kysely_*)',
+      ],
       ...['--custom-imports', JSON.stringify({ IsoTimestamp: TIMESTAMP_MODULE })],
     ])
   } finally {

@@ -90,6 +90,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/projects/{projectId}/entries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List entries
+         * @description Every entry of the project with its user data, sorted by `updated_at`, then `entry_id`. To keep a copy up to
+         *     date, see *Synchronization*.
+         *
+         *     The key needs the scope `read`.
+         */
+        get: operations["listEntries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/projects/{projectId}/entries/{entryId}": {
         parameters: {
             query?: never;
@@ -170,7 +193,20 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List the events of a project
+         * @description The feed: every event of the project, page views and custom events alike, sorted by `position`, which is the
+         *     order in which they were recorded or imported. Whoever has seen a position never finds another event at or before
+         *     it later, whatever the event's `timestamp`; positions have gaps, which are never filled.
+         *
+         *     **Follow it** with `direction=ASC`: every page then has a `Next-Cursor`, the last one and an empty one included.
+         *     Keep it, for ever if need be, and request the next page with it; a walk is at its end for now where `Link` is
+         *     missing. Or keep the greatest `position` of your copy, and begin each walk with it in `after`. With `wait`, an
+         *     empty page is held back until there is an event, so that you need not ask again and again.
+         *
+         *     The key needs the scope `read`.
+         */
+        get: operations["listProjectEvents"];
         put?: never;
         /**
          * Record a custom event
@@ -345,6 +381,8 @@ export interface components {
          *     `custom_event_*` on custom events only, `max_page_*` and `total_pages` where they are known.
          */
         EntryEvent: {
+            /** @description Unique identifier of the event. */
+            event_id: string;
             /** @description The entry. */
             entry_id: string;
             /** @description The contact of the entry. */
@@ -404,6 +442,84 @@ export interface components {
             /** @description Properties of the custom event, a JSON object stored as a string. */
             custom_event_props?: string;
         };
+        /**
+         * @description An event of the project, with its place in the feed. Page fields and `view_type` are present on page events only,
+         *     `custom_event_*` on custom events only, `max_page_*` and `total_pages` where they are known.
+         */
+        ProjectEvent: {
+            /** @description Unique identifier of the event. */
+            event_id: string;
+            /** @description The entry. */
+            entry_id: string;
+            /** @description The contact of the entry. */
+            contact_id: string;
+            /** @description The project. */
+            project_id: string;
+            /** @description The group of the module. */
+            group_id: string;
+            /** @description The module of the entry. */
+            module_id: string;
+            /**
+             * Format: int32
+             * @description The version of the module in effect for the event.
+             */
+            module_version_number: number;
+            /**
+             * Format: date-time
+             * @description When the event happened.
+             */
+            timestamp: IsoTimestamp;
+            /** @description Page the event relates to. */
+            page_id?: string;
+            /** @description Key of that page. */
+            page_key?: string;
+            /**
+             * Format: int32
+             * @description Index of that page, from 0.
+             */
+            page_index?: number;
+            /** @description Furthest page reached so far in the entry. */
+            max_page_id?: string;
+            /** @description Key of the furthest page. */
+            max_page_key?: string;
+            /**
+             * Format: int32
+             * @description Index of the furthest page.
+             */
+            max_page_index?: number;
+            /**
+             * Format: int32
+             * @description Number of pages in the module.
+             */
+            total_pages?: number;
+            /**
+             * @description Kind of event, an open set. Known values: `flowpage.viewed` (a page view) and `custom_event:triggered` (a
+             *     custom event).
+             * @example flowpage.viewed
+             */
+            event_type: string;
+            /**
+             * @description Kind of view, an open set. Known value: `flowpage`.
+             * @example flowpage
+             */
+            view_type?: string;
+            /** @description Name of the custom event. */
+            custom_event_name?: string;
+            /** @description Properties of the custom event, a JSON object stored as a string. */
+            custom_event_props?: string;
+            /**
+             * Format: date-time
+             * @description When the event was recorded or imported.
+             */
+            recorded_at: IsoTimestamp;
+            /**
+             * Format: int64
+             * @description The place of the event in the feed, unique in the project. It grows, with gaps, and fits into a
+             *     double-precision number.
+             * @example 1772357500250000
+             */
+            position: number;
+        };
         /** @description Something that a contact is known by. */
         ContactIdentifier: {
             /**
@@ -439,6 +555,8 @@ export interface components {
         };
         /** @description A recorded custom event. */
         CustomEventResult: {
+            /** @description Unique identifier of the event. */
+            event_id: string;
             /** @description The group of the module. */
             group_id: string;
             /** @description The project. */
@@ -565,6 +683,19 @@ export interface components {
         };
         /** @description The request is invalid. `error.details` says where, and how to fix it. */
         InvalidWindowRequest: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The request is invalid. `error.details` says where, and how to fix it. */
+        InvalidFeedRequest: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
                 "Cache-Control": components["headers"]["NoStore"];
@@ -809,6 +940,16 @@ export interface components {
          * @example 2026-12-31T00:00:00Z
          */
         UpdatedBefore: IsoTimestamp;
+        /**
+         * @description Only events behind this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
+         *     `cursor`.
+         */
+        After: number;
+        /**
+         * @description How many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. Give your client
+         *     a timeout that is a few seconds longer.
+         */
+        Wait: number;
         /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
@@ -857,6 +998,16 @@ export interface components {
         EntryEventsLink: string;
         /**
          * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
+         * @example </projects/demo/entries?cursor=AWJ4&limit=2>; rel="next"
+         */
+        EntriesLink: string;
+        /**
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
+         * @example </projects/demo/events?cursor=AWJ4&direction=ASC&limit=2>; rel="next"
+         */
+        ProjectEventsLink: string;
+        /**
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
          * @example </projects/demo/entries-page-views?cursor=AWJ4&limit=2>; rel="next"
          */
         EntryPageViewsLink: string;
@@ -865,6 +1016,12 @@ export interface components {
          * @example AWJ4
          */
         NextCursor: string;
+        /**
+         * @description The `cursor` of the next page. With `direction=ASC` every page has it: after the last page, which has no `Link`,
+         *     it leads to the events that come later, and it never expires. Else present when there is another page.
+         * @example AWJ4
+         */
+        FeedCursor: string;
         /**
          * @description The number of seconds to wait before a retry.
          * @example 1
@@ -1094,6 +1251,65 @@ export interface operations {
             503: components["responses"]["ServiceUnavailable"];
         };
     };
+    listEntries: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of rows per page. */
+                limit?: components["parameters"]["Limit"];
+                /** @description `ASC` sorts ascending, `DESC` descending. */
+                direction?: components["parameters"]["Direction"];
+                /**
+                 * @description Only entries with `updated_at` at or after this instant.
+                 * @example 2026-01-01T00:00:00Z
+                 */
+                updated_after?: components["parameters"]["UpdatedAfter"];
+                /**
+                 * @description Only entries with `updated_at` before this instant, which must be later than `updated_after`.
+                 * @example 2026-12-31T00:00:00Z
+                 */
+                updated_before?: components["parameters"]["UpdatedBefore"];
+                /**
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
+                 */
+                cursor?: components["parameters"]["Cursor"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The project, which must be the one that the key belongs to.
+                 * @example demo
+                 */
+                projectId: components["parameters"]["ProjectId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of the entries. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    Link: components["headers"]["EntriesLink"];
+                    "Next-Cursor": components["headers"]["NextCursor"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    Vary: components["headers"]["Vary"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowEntry"][];
+                };
+            };
+            400: components["responses"]["InvalidWindowRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["ReadScopeMissing"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
     getEntry: {
         parameters: {
             query?: never;
@@ -1249,6 +1465,65 @@ export interface operations {
                 };
             };
             400: components["responses"]["InvalidWindowRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["ReadScopeMissing"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listProjectEvents: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of rows per page. */
+                limit?: components["parameters"]["Limit"];
+                /** @description `ASC` sorts ascending, `DESC` descending. */
+                direction?: components["parameters"]["Direction"];
+                /**
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
+                 */
+                cursor?: components["parameters"]["Cursor"];
+                /**
+                 * @description Only events behind this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
+                 *     `cursor`.
+                 */
+                after?: components["parameters"]["After"];
+                /**
+                 * @description How many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. Give your client
+                 *     a timeout that is a few seconds longer.
+                 */
+                wait?: components["parameters"]["Wait"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The project, which must be the one that the key belongs to.
+                 * @example demo
+                 */
+                projectId: components["parameters"]["ProjectId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of the feed. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    Link: components["headers"]["ProjectEventsLink"];
+                    "Next-Cursor": components["headers"]["FeedCursor"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    Vary: components["headers"]["Vary"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectEvent"][];
+                };
+            };
+            400: components["responses"]["InvalidFeedRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["ReadScopeMissing"];
             429: components["responses"]["RateLimited"];

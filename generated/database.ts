@@ -4,6 +4,11 @@
  */
 
 import type { IsoTimestamp } from "../src/domain/timestamp.ts";
+import type { ColumnType } from "kysely";
+
+export type Generated<T> = T extends ColumnType<infer S, infer I, infer U>
+  ? ColumnType<S, I | undefined, U>
+  : ColumnType<T, T | undefined, T>;
 
 export interface ApiKeys {
   created_at: IsoTimestamp;
@@ -60,7 +65,9 @@ export interface Events {
   page_id: string | null;
   page_index: number | null;
   page_key: string | null;
+  position: number;
   project_id: string;
+  recorded_at: IsoTimestamp;
   timestamp: IsoTimestamp;
   total_pages: number | null;
   view_type: string | null;
@@ -98,6 +105,7 @@ export interface ModuleVersions {
 }
 
 export interface Projects {
+  last_position: Generated<number>;
   name: string;
   project_id: string;
 }

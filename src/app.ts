@@ -2,6 +2,7 @@ import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastif
 import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
 import type { Database } from './database/pool.ts'
+import { Followers, type FollowersOptions } from './feed/followers.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
 import { acceptJsonOnly } from './http/body.ts'
@@ -15,7 +16,7 @@ import { errorHandler } from './http/error-handler.ts'
 import { withRequestSerializer } from './http/logging.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
 import { serveInTurn } from './http/pipelining.ts'
-import { measureReads, measureRequests, serveProbes } from './http/probes.ts'
+import { measureFollowers, measureReads, measureRequests, serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
 import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
@@ -34,6 +35,7 @@ export interface AppParts {
   writePool: pg.Pool
   recorder?: Partial<RecorderOptions>
   readGate?: Partial<ReadGateOptions>
+  followers?: Partial<FollowersOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Serves the probes and metrics, which this app otherwise does. */
@@ -109,7 +111,11 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   measureReads(registry, gate)
   serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
-  const context = { db, recorder: new Recorder(parts.writePool, parts.recorder) }
+  const followers = new Followers(db, { maxFollowers: config.maxFollowers, ...parts.followers })
+  // Before requests in flight are waited for.
+  app.addHook('preClose', async () => followers.close())
+  measureFollowers(registry, followers)
+  const context = { db, recorder: new Recorder(parts.writePool, parts.recorder), followers }
   await registerRoutes(app, { document: document.json, handlers, context, authenticator, gate, basePath })
   await app.ready()
   return app

@@ -33,6 +33,8 @@ export interface Config {
     trustProxy: boolean | string
     /** The most connections of clients at once; further ones are closed. */
     maxConnections: number
+    /** How many requests may wait for events at once; half of them in one project. */
+    maxFollowers: number
   }
   /** The server's database connections. */
   connections: {
@@ -149,6 +151,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       RATE_LIMIT_PER_MINUTE: integer(1, 999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
       MAX_CONNECTIONS: integer(1, 100_000)({ default: 10_000 }),
+      MAX_FOLLOWERS: integer(1, 100_000)({ default: 2_000 }),
       READ_CONNECTIONS: integer(1, 100)({ default: 3 }),
       // The recorder needs two: one for batches that never wait for a lock, one for those that may.
       WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
@@ -191,6 +194,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       rateLimitPerMinute: settings.RATE_LIMIT_PER_MINUTE,
       trustProxy: settings.TRUST_PROXY,
       maxConnections: settings.MAX_CONNECTIONS,
+      maxFollowers: settings.MAX_FOLLOWERS,
     },
     connections: {
       read: settings.READ_CONNECTIONS,

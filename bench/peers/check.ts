@@ -54,7 +54,10 @@ const code: View = ({ status, body: { error } }) => ({
   code: error?.code,
   pointer: error?.details?.[0]?.pointer,
 })
-const withoutIds: View = ({ body: { contact_id, entry_id, ...body }, ...response }) => ({ ...response, body })
+/** Of a recorded event, whose id is new each time. */
+const recorded: View = ({ body: { event_id, ...body }, ...response }) => ({ ...response, body })
+const recordedBody: View = ({ status, body: { event_id, ...body } }) => ({ status, body })
+const withoutIds: View = ({ body: { contact_id, entry_id, event_id, ...body }, ...response }) => ({ ...response, body })
 
 class Comparison {
   readonly differences: string[] = []
@@ -131,6 +134,12 @@ const READS = [
   `${ENTRY}/events`,
   `${ENTRY}/events?limit=100`,
   `${ENTRY}/events?limit=3&direction=ASC`,
+  `${PROJECT}/entries?limit=100`,
+  `${PROJECT}/entries?limit=5&direction=ASC&${WINDOW}`,
+  `${PROJECT}/events?limit=5`,
+  `${PROJECT}/events?limit=5&direction=ASC`,
+  `${PROJECT}/events?limit=5&direction=ASC&after=1`,
+  `${PROJECT}/events?direction=ASC&after=9007199254740991&wait=1`,
   `${PROJECT}/entries-page-views?limit=100`,
   `${PROJECT}/entries-page-views?limit=5&direction=ASC&${WINDOW}`,
 ]
@@ -152,6 +161,7 @@ const OTHERS: [what: string, call: Request, view: View][] = [
   ['an unknown direction', get(`${ENTRY}/events?direction=up`), code],
   ['an unknown parameter', get(`${ENTRY}/events?sort=name`), code],
   ['a cursor of another list', get(`${ENTRY}/events?cursor=AAAA`), all],
+  ['a wait without direction', get(`${PROJECT}/events?wait=1`), code],
   ['an empty window', get(`${PROJECT}/entries-page-views?updated_after=${NOON}&updated_before=${NOON}`), all],
 ]
 
@@ -216,13 +226,14 @@ async function compareRecording(comparison: Comparison): Promise<void> {
     [post(event(ours)), post(event(theirs))],
     withoutIds,
   )
-  await comparison.compare('our contact', post(event(ours)))
-  await comparison.compare('their contact', post(event(theirs)))
-  await comparison.compare('one more identifier', [post(event(theirs)), post(event(theirs, phone))])
-  await comparison.compare('the added identifier', post(event(phone)))
+  await comparison.compare('our contact', post(event(ours)), recorded)
+  await comparison.compare('their contact', post(event(theirs)), recorded)
+  await comparison.compare('one more identifier', [post(event(theirs)), post(event(theirs, phone))], recorded)
+  await comparison.compare('the added identifier', post(event(phone)), recorded)
   await comparison.compare(
     'a contact by its id',
     post(event({ key: 'contact_id', value: `"${theirsNew.contact_id}"` })),
+    recorded,
   )
   for (const { entry_id } of [oursNew, theirsNew]) {
     await comparison.compare('what was recorded', get(`${PROJECT}/entries/${entry_id}/events`))
@@ -231,11 +242,11 @@ async function compareRecording(comparison: Comparison): Promise<void> {
   const crowd = Array.from({ length: 20 }, (_, i) =>
     post(event(identifier('email', 'crowd'), identifier('crm', `${i % 2}`))),
   )
-  await comparison.alike('concurrent events of a new contact', crowd)
+  await comparison.alike('concurrent events of a new contact', crowd, recorded)
 
   const keyed: [Call, Call] = [post(event(ours), 'ours'), post(event(ours), 'theirs')]
-  await comparison.compare('with a key', keyed)
-  await comparison.compare('again', keyed)
+  await comparison.compare('with a key', keyed, recorded)
+  await comparison.compare('again', keyed, recorded)
   const other = { ...event(ours), custom_event_props: '{}' }
   await comparison.compare('the key for another event', [post(other, 'ours'), post(other, 'theirs')])
 
@@ -245,8 +256,8 @@ async function compareRecording(comparison: Comparison): Promise<void> {
   // Unlike the others they have an entry with page views, so that the event has a furthest page.
   const [{ body: entry }] = await comparison.compare('an entry', get(ENTRY))
   const ofEntry = event({ key: 'contact_id', value: JSON.stringify(entry.contact_id) })
-  await comparison.compare('a contact with page views', post(ofEntry))
-  await comparison.compare('and early', post({ ...ofEntry, timestamp: entry.created_at }))
+  await comparison.compare('a contact with page views', post(ofEntry), recorded)
+  await comparison.compare('and early', post({ ...ofEntry, timestamp: entry.created_at }), recorded)
   await comparison.compare('what both recorded there', get(`${ENTRY}/events?limit=100`))
 
   await comparison.compare('identifiers of two contacts', post(event(ours, phone)))
@@ -277,7 +288,8 @@ async function compareTasks(comparison: Comparison, { name, key, visits = [DEMO_
   for (const task of Object.keys(PEERS[name].tasks) as Task[]) {
     const theirs = peerCalls(name, task, visits, keys, 100)
     for (const [i, ours] of callsFor(task, visits, keys, 100).entries()) {
-      const views = (name === 'platformatic' && PLATFORMATIC[task]) || { ours: bodyAlone, theirs: bodyAlone }
+      const view = ours.method === 'POST' ? recordedBody : bodyAlone
+      const views = (name === 'platformatic' && PLATFORMATIC[task]) || { ours: view, theirs: view }
       await comparison.compare(ours.path, [ours, theirs[i] as Call], views.ours, views.theirs)
     }
   }
@@ -295,7 +307,7 @@ const PLATFORMATIC: Partial<Record<Task, { ours: View; theirs: View }>> = {
   },
   listEntryEvents: {
     ours: ({ body }) => body.map(({ contact_id, group_id, module_id, ...event }: Row) => event),
-    theirs: ({ body }) => body.map(({ eventId, ...columns }: Row) => inOurNames(columns)),
+    theirs: ({ body }) => body.map(({ position, recordedAt, ...columns }: Row) => inOurNames(columns)),
   },
 }
 

@@ -2,12 +2,22 @@
 // rules of the product (forms of keys, instants, identifiers and cursors, the catalogue of errors) are the service's own.
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
+import { setTimeout } from 'node:timers/promises'
 import express from 'express'
 import * as openApiValidator from 'express-openapi-validator'
 import pg from 'pg'
-import { isInstantAndId, isInt32, Page, paginate } from '../../src/domain/cursor.ts'
+import {
+  isInstantAndId,
+  isInt32,
+  isPosition,
+  type Keyset,
+  Page,
+  type PageQuery,
+  paginate,
+} from '../../src/domain/cursor.ts'
 import {
   entryNotFound,
+  invalidRequest,
   malformedRequest,
   moduleDoesNotExist,
   moduleVersionDoesNotExist,
@@ -55,7 +65,11 @@ app.use(
 )
 
 app.get('/projects/:projectId/modules', async (request, response) => {
-  sendPage(request, response, new Page(await reads.modules(request.params.projectId), () => undefined))
+  sendPage(
+    request,
+    response,
+    new Page(await reads.modules(request.params.projectId), undefined, () => ({ cursor: undefined, more: false })),
+  )
 })
 
 app.get('/projects/:projectId/modules/:moduleId', async ({ params }, response) => {
@@ -67,11 +81,13 @@ app.get('/projects/:projectId/modules/:moduleId', async ({ params }, response) =
 app.get('/projects/:projectId/modules/:moduleId/versions', async (request, response) => {
   const { projectId, moduleId } = request.params
   const page = await paginate(
-    ['listModuleVersions', projectId, moduleId],
+    {
+      scope: ['listModuleVersions', projectId, moduleId],
+      isKey: isInt32,
+      select: (keyset) => reads.moduleVersions(projectId, moduleId, keyset),
+      keyOf: (row) => [row.version_number],
+    },
     request.query as never,
-    isInt32,
-    (keyset) => reads.moduleVersions(projectId, moduleId, keyset),
-    (row) => [row.version_number],
   )
   if (page.rows.length === 0 && !(await reads.moduleExists(projectId, moduleId))) throw moduleDoesNotExist(moduleId)
   sendPage(request, response, page)
@@ -95,29 +111,71 @@ app.get('/projects/:projectId/entries/:entryId', async ({ params }, response) =>
 app.get('/projects/:projectId/entries/:entryId/events', async (request, response) => {
   const { projectId, entryId } = request.params
   const page = await paginate(
-    ['listEntryEvents', projectId, entryId],
+    {
+      scope: ['listEntryEvents', projectId, entryId],
+      isKey: isInstantAndId,
+      select: (keyset) => reads.events(projectId, entryId, keyset),
+      keyOf: (row) => [toIsoTimestamp(row.timestamp), row.event_id],
+    },
     request.query as never,
-    isInstantAndId,
-    (keyset) => reads.events(projectId, entryId, keyset),
-    (row) => [toIsoTimestamp(row.timestamp), row.event_id],
   )
   if (page.rows.length === 0 && !(await reads.entryExists(projectId, entryId))) throw entryNotFound(entryId)
-  sendPage(
-    request,
-    response,
-    page.map(({ event_id, ...event }) => withoutNulls(event)),
+  sendPage(request, response, page.map(withoutNulls))
+})
+
+app.get('/projects/:projectId/events', async (request, response) => {
+  const { projectId } = request.params
+  const query = request.query as unknown as PageQuery & { after?: number; wait: number }
+  const list = {
+    scope: ['listProjectEvents', projectId],
+    isKey: isPosition,
+    select: (keyset: Keyset<readonly [number]>) => reads.projectEvents(projectId, keyset),
+    keyOf: (row: { position: string }) => [Number(row.position)] as const,
+    origin: [0] as const,
+  }
+  checkPlace(query)
+  const end_ms = Date.now() + query.wait * 1_000
+  const start = query.after === undefined ? undefined : ([query.after] as const)
+  for (;;) {
+    const page = await paginate(list, query, start)
+    if (page.rows.length > 0 || Date.now() >= end_ms || response.destroyed) {
+      sendPage(
+        request,
+        response,
+        page.map((row) => ({ ...withoutNulls(row), position: Number(row.position) })),
+      )
+      return
+    }
+    await setTimeout(200)
+  }
+})
+
+app.get('/projects/:projectId/entries', async (request, response) => {
+  const { projectId } = request.params
+  const window = windowOf(request.query)
+  const page = await paginate(
+    {
+      scope: ['listEntries', projectId, window.after, window.before],
+      isKey: isInstantAndId,
+      select: (keyset) => reads.entries(projectId, window, keyset),
+      keyOf: (row) => [toIsoTimestamp(row.updated_at), row.entry_id],
+    },
+    request.query as never,
   )
+  sendPage(request, response, page)
 })
 
 app.get('/projects/:projectId/entries-page-views', async (request, response) => {
   const { projectId } = request.params
   const window = windowOf(request.query)
   const page = await paginate(
-    ['listEntryPageViews', projectId, window.after, window.before],
+    {
+      scope: ['listEntryPageViews', projectId, window.after, window.before],
+      isKey: isInstantAndId,
+      select: (keyset) => reads.entryPageViews(projectId, window, keyset),
+      keyOf: (row) => [toIsoTimestamp(row.updated_at), row.entry_id],
+    },
     request.query as never,
-    isInstantAndId,
-    (keyset) => reads.entryPageViews(projectId, window, keyset),
-    (row) => [toIsoTimestamp(row.updated_at), row.entry_id],
   )
   sendPage(request, response, page)
 })
@@ -133,6 +191,16 @@ app.use(() => {
   throw routeNotFound()
 })
 app.use(sendError)
+
+/** @throws ApiError invalid_request for parameters of the feed that exclude each other */
+function checkPlace({ after, cursor, direction, wait }: PageQuery & { after?: number; wait: number }): void {
+  const misplaced = [
+    ...(after !== undefined && cursor !== undefined ? ['after'] : []),
+    ...(direction === 'DESC' ? [...(after === undefined ? [] : ['after']), ...(wait > 0 ? ['wait'] : [])] : []),
+  ]
+  if (misplaced.length === 0) return
+  throw invalidRequest(misplaced.map((name) => ({ pointer: `/query/${name}`, message: 'is not possible here' })))
+}
 
 const withoutNulls = (row: object) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null))
 

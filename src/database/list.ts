@@ -1,7 +1,7 @@
 import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
-import { type Direction, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
+import { type Direction, type Keyset, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import { type SizedRow, selectPage } from './large-rows.ts'
@@ -15,7 +15,9 @@ type ListOperation = {
 }[keyof operations]
 
 type PathOf<Op extends ListOperation> = operations[Op]['parameters']['path']
-type FiltersOf<Op extends ListOperation> = Required<Omit<QueryOf<Op>, keyof PageQuery>>
+/** Parameters of a list that say where and when its page begins. */
+type NoFilter = keyof PageQuery | 'after' | 'wait'
+type FiltersOf<Op extends ListOperation> = Required<Omit<QueryOf<Op>, NoFilter>>
 type ColumnOf<Table extends keyof DB> = keyof DB[Table] & string
 type ColumnOfType<Table extends keyof DB, Value> = {
   [Column in ColumnOf<Table>]: DB[Table][Column] extends Value | null ? Column : never
@@ -62,6 +64,8 @@ interface ListDescriptor<
   sortKey: SortColumns
   /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
   isSortKey: (value: unknown) => value is KeyOf<Table, SortColumns>
+  /** A key before all others, if rows are only ever added at the end. */
+  origin?: KeyOf<Table, SortColumns>
 }
 
 /** Adds clauses to a query from the list's table. */
@@ -86,7 +90,7 @@ type AnyFilters = [name: string, filter: Filter<string, string>][]
  *
  * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
  * for a query around that one; unless it `isWhole`, the query leaves out the values of large rows (see `sizedColumns`)
- * @returns a query that throws ApiError invalid_request for a cursor of another list and for an empty window
+ * @returns a query, which begins after the key `start` or the request's cursor, and throws ApiError invalid_request for a cursor of another list and for an empty window
  */
 export function defineList<
   Op extends ListOperation,
@@ -99,6 +103,7 @@ export function defineList<
 ): (
   db: Database,
   request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery; lease: ReadLease },
+  start?: KeyOf<Table, SortColumns>,
 ) => Promise<Page<Row>> {
   const { operation, table } = descriptor
   const scope = Object.entries<string>(descriptor.scope)
@@ -132,25 +137,22 @@ export function defineList<
     })
   })
 
+  const origin = descriptor.origin as SortKey | undefined
   const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
 
-  return async (db, { path, query, lease }) => {
+  return async (db, { path, query, lease }, start) => {
     const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
     const filterValues = readFilters(filters, query)
-    return paginate(
-      [operation, ...scopeValues, ...filterValues],
-      query,
-      isSortKey,
-      ({ direction, after, limit }) => {
-        const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
-        const values = filterValues.filter((value) => value !== undefined)
-        const options = { direction, isFirstPage: after === undefined, filters: given }
-        const select = (count: number, isWhole: boolean) =>
-          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
-        return selectPage(limit, lease, select, keyOf)
-      },
-      keyOf,
-    )
+    const select = ({ direction, after, limit }: Keyset<SortKey>) => {
+      const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
+      const values = filterValues.filter((value) => value !== undefined)
+      const options = { direction, isFirstPage: after === undefined, filters: given }
+      const selectRows = (count: number, isWhole: boolean) =>
+        queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
+      return selectPage(limit, lease, selectRows, keyOf)
+    }
+    const list = { scope: [operation, ...scopeValues, ...filterValues], isKey: isSortKey, keyOf, select, origin }
+    return paginate(list, query, start as SortKey | undefined)
   }
 }
 

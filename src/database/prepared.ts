@@ -177,7 +177,7 @@ export function memoizeByOptions<Options, Query>(build: (options: Options) => Qu
 }
 
 /** PostgreSQL's types of the columns that arrays are bound for. */
-export type ColumnType = 'text' | 'integer' | 'bytea' | 'timestamptz'
+export type ColumnType = 'text' | 'integer' | 'bigint' | 'bytea' | 'timestamptz'
 
 /**
  * Makes a statement that inserts any number of rows, each column bound as one array: its text is the same for one row

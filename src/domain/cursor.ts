@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
-import { type ApiError, invalidRequest } from './errors.ts'
+import { invalidRequest } from './errors.ts'
 import { isStorable } from './text.ts'
 import { type IsoTimestamp, parseTimestamp } from './timestamp.ts'
 
@@ -16,19 +16,30 @@ export interface PageQuery {
   cursor?: string
 }
 
+/** What comes after a page. */
+export interface Continuation {
+  /** The cursor of the page that begins there, if there is or will be one. */
+  cursor: string | undefined
+  /** Whether rows follow. */
+  more: boolean
+}
+
 /** One page of a list. */
 export class Page<Row> {
   readonly rows: Row[]
-  /** The cursor of the page that begins after as many of the rows; undefined if no rows follow. */
-  readonly cursorAfter: (rows: number) => string | undefined
+  /** The key that it begins after; undefined at the beginning of the list. */
+  readonly after: SortKey | undefined
+  /** What comes after as many of the rows. */
+  readonly continuationAfter: (rows: number) => Continuation
 
-  constructor(rows: Row[], cursorAfter: (rows: number) => string | undefined) {
+  constructor(rows: Row[], after: SortKey | undefined, continuationAfter: (rows: number) => Continuation) {
     this.rows = rows
-    this.cursorAfter = cursorAfter
+    this.after = after
+    this.continuationAfter = continuationAfter
   }
 
   map<Other>(convert: (row: Row) => Other): Page<Other> {
-    return new Page(this.rows.map(convert), this.cursorAfter)
+    return new Page(this.rows.map(convert), this.after, this.continuationAfter)
   }
 }
 
@@ -39,7 +50,7 @@ const CHECKSUM_bytes = 4
 export const FOREIGN_CURSOR =
   'is not a cursor of this list with this direction and these filters; use the Next-Cursor of the previous page, or leave it out to start from the beginning'
 
-const foreignCursor = (): ApiError => invalidRequest([{ pointer: '/query/cursor', message: FOREIGN_CURSOR }])
+const NEEDS_ASCENDING = 'is a cursor of direction=ASC; send direction=ASC with it'
 
 /** A digest of what a cursor is bound to: operation, path, filters and direction, everything but the limit. */
 export function fingerprint(scope: readonly unknown[]): Buffer {
@@ -58,29 +69,26 @@ export function encodeCursor(scope: Buffer, key: SortKey): string {
 }
 
 /**
- * The sort key in a cursor.
+ * The sort key in a cursor; undefined for a cursor of another list, and for one that is damaged or forged.
  * @param isKey whether a value is a sort key of this list; a forged cursor may hold anything
- * @throws ApiError invalid_request for a cursor of another list, and for one that is damaged or forged
  */
 export function decodeCursor<Key extends SortKey>(
   scope: Buffer,
   text: string,
   isKey: (value: unknown) => value is Key,
-): Key {
+): Key | undefined {
   const bytes = Buffer.from(text, 'base64url')
   const end = bytes.length - CHECKSUM_bytes
   const start = 1 + FINGERPRINT_bytes
-  if (bytes.toString('base64url') !== text || end < start) throw foreignCursor()
-  if (bytes[0] !== VERSION || !bytes.subarray(1, start).equals(scope)) throw foreignCursor()
-  if (bytes.readUInt32BE(end) !== crc32(bytes.subarray(0, end))) throw foreignCursor()
-  let key: unknown
+  if (bytes.toString('base64url') !== text || end < start) return undefined
+  if (bytes[0] !== VERSION || !bytes.subarray(1, start).equals(scope)) return undefined
+  if (bytes.readUInt32BE(end) !== crc32(bytes.subarray(0, end))) return undefined
   try {
-    key = JSON.parse(bytes.toString('utf8', start, end))
+    const key: unknown = JSON.parse(bytes.toString('utf8', start, end))
+    return isKey(key) ? key : undefined
   } catch {
-    throw foreignCursor()
+    return undefined
   }
-  if (!isKey(key)) throw foreignCursor()
-  return key
 }
 
 /** How to fetch a page by keyset: sort by the key in this direction, begin after `after`, take at most `limit` rows. */
@@ -96,28 +104,44 @@ export interface Slice<Row> {
   more: boolean
 }
 
+/** A list, as its pages need to know it. */
+export interface PagedList<Row, Key extends SortKey> {
+  /** Everything that a cursor is bound to beside the direction. */
+  scope: readonly unknown[]
+  isKey: (value: unknown) => value is Key
+  /** Fetches the rows of a keyset. */
+  select: (keyset: Keyset<Key>) => Promise<Slice<Row>>
+  keyOf: (row: Row) => Key
+  /** A key before all others, if rows are only ever added at the end. Every ascending page then has a cursor. */
+  origin?: Key | undefined
+}
+
 /**
  * Fetches one page.
  *
- * @param scope everything that the cursor is bound to beside the direction
- * @param select fetches the rows of a keyset
- * @param keyOf the sort key of a row
+ * @param start the key to begin after, without a cursor
  * @throws ApiError invalid_request for a cursor of another list
  */
 export async function paginate<Row, Key extends SortKey>(
-  scope: readonly unknown[],
-  query: PageQuery,
-  isKey: (value: unknown) => value is Key,
-  select: (keyset: Keyset<Key>) => Promise<Slice<Row>>,
-  keyOf: (row: Row) => Key,
+  { scope, isKey, keyOf, select, origin }: PagedList<Row, Key>,
+  { limit, direction, cursor }: PageQuery,
+  start?: Key,
 ): Promise<Page<Row>> {
-  const { limit, direction, cursor } = query
-  const bound = fingerprint([...scope, direction])
-  const after = cursor === undefined ? undefined : decodeCursor(bound, cursor, isKey)
+  const boundTo = (chosen: Direction) => fingerprint([...scope, chosen])
+  const bound = boundTo(direction)
+  const after = cursor === undefined ? start : decodeCursor(bound, cursor, isKey)
+  if (cursor !== undefined && after === undefined) {
+    const isAscending = origin !== undefined && decodeCursor(boundTo('ASC'), cursor, isKey) !== undefined
+    throw invalidRequest([{ pointer: '/query/cursor', message: isAscending ? NEEDS_ASCENDING : FOREIGN_CURSOR }])
+  }
   const { rows, more } = await select({ direction, after, limit })
-  return new Page(rows, (count) => {
+  const growsOn = direction === 'ASC' ? origin : undefined
+  return new Page(rows, after, (count) => {
     const last = rows[count - 1]
-    return last !== undefined && (count < rows.length || more) ? encodeCursor(bound, keyOf(last)) : undefined
+    const isMore = count < rows.length || more
+    const lastKey = last === undefined ? growsOn && (after ?? growsOn) : keyOf(last)
+    const hasCursor = lastKey !== undefined && (isMore || growsOn !== undefined)
+    return { cursor: hasCursor ? encodeCursor(bound, lastKey) : undefined, more: isMore }
   })
 }
 
@@ -129,6 +153,11 @@ export function isInstantAndId(value: unknown): value is readonly [IsoTimestamp,
   const parsed = parseTimestamp(instant)
   // PostgreSQL reads fewer spellings than RFC 3339 has: it refuses longer fractions and wider offsets.
   return parsed.ok && parsed.iso === instant
+}
+
+/** Whether a value is `[number]`, a position in the feed, or 0. */
+export function isPosition(value: unknown): value is readonly [number] {
+  return Array.isArray(value) && value.length === 1 && Number.isSafeInteger(value[0]) && value[0] >= 0
 }
 
 /** Whether a value is `[number]`, a 32-bit integer, by which versions are sorted. */

@@ -1,7 +1,7 @@
 import type { Handlers } from '../http/operations.ts'
 import type { Context } from './context.ts'
-import { getEntry, listEntryEvents, listEntryPageViews } from './entries.ts'
-import { recordCustomEvent } from './events.ts'
+import { getEntry, listEntries, listEntryEvents, listEntryPageViews } from './entries.ts'
+import { listProjectEvents, recordCustomEvent } from './events.ts'
 import { getModule, getModuleVersion, listModules, listModuleVersions } from './modules.ts'
 
 export const handlers = {
@@ -9,8 +9,10 @@ export const handlers = {
   getModule,
   listModuleVersions,
   getModuleVersion,
+  listEntries,
   getEntry,
   listEntryEvents,
   listEntryPageViews,
+  listProjectEvents,
   recordCustomEvent,
 } satisfies Handlers<Context>

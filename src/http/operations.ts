@@ -13,7 +13,7 @@ type Success<K extends OperationId> = operations[K]['responses'][200]
 type SuccessHeader<K extends OperationId> = keyof NamedKeys<Success<K>['headers']>
 
 /** Parameters with a default in the document: optional for the client, always present for the handler. */
-type Defaulted = 'limit' | 'direction'
+type Defaulted = 'limit' | 'direction' | 'wait'
 type WithDefaults<Q> = Q & Required<Pick<Q, Extract<keyof Q, Defaulted>>>
 
 /** The parts of a request after validation, with defaults filled in. */

@@ -60,19 +60,26 @@ export function measureReads(registry: Registry, gate: ReadGate): void {
       this.inc(gate.counts.cut)
     },
   })
-  const gauge = (name: string, help: string, value: () => number) =>
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        this.set(value())
-      },
-    })
+  const gauge = gaugesOf(registry)
   gauge('flowtrail_reads_under_way', 'Reads whose response is not ready yet.', () => gate.usage.reads)
   gauge('flowtrail_reads_waiting', 'Reads that wait to be admitted.', () => gate.usage.waiting)
   gauge('flowtrail_unsent_bytes', 'Bytes of responses that clients have not taken yet.', () => gate.usage.unsent_bytes)
 }
+
+/** Registers the metrics of the requests that wait for events. */
+export function measureFollowers(registry: Registry, followers: { count: number }): void {
+  gaugesOf(registry)('flowtrail_feed_followers', 'Requests that wait for events.', () => followers.count)
+}
+
+const gaugesOf = (registry: Registry) => (name: string, help: string, value: () => number) =>
+  new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect() {
+      this.set(value())
+    },
+  })
 
 /** Serves /livez, /readyz and /metrics, at the root and under the base path. */
 export function serveProbes(app: FastifyInstance, { basePath, stopping, registry, ready }: Probes): void {

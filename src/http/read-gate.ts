@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { type ApiError, serviceUnavailable } from '../domain/errors.ts'
-import type { ReadLease } from '../domain/read-lease.ts'
+import type { ReadLease, Wait } from '../domain/read-lease.ts'
 
 const KiB = 1024
 const MiB = 1024 * KiB
@@ -129,8 +129,11 @@ export class ReadGate {
     return this.enter(lease, bytes)?.then(() => lease) ?? lease
   }
 
-  /** For leases: begins reading as many bytes, or waits for it. */
-  enter(lease: Lease, bytes: number): Promise<void> | undefined {
+  /**
+   * For leases: begins reading as many bytes, or waits for it.
+   * @param isResumed whether it was admitted before, and did not read since: it is not refused because many wait
+   */
+  enter(lease: Lease, bytes: number, isResumed = false): Promise<void> | undefined {
     const { project } = lease
     if (lease.isClosed) return Promise.reject(this.#refuse('cancelled'))
     if (lease.isExtended) return this.#wait(lease, bytes)
@@ -139,8 +142,8 @@ export class ReadGate {
       this.#start(lease, bytes)
       return
     }
-    const mayWait = this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1)
-    return mayWait ? this.#wait(lease, bytes) : Promise.reject(this.#refuse('refused'))
+    const mayWait = isResumed || (this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1))
+    return mayWait ? this.#wait(lease, bytes, isResumed ? 0 : 1) : Promise.reject(this.#refuse('refused'))
   }
 
   /** For leases: the read is over, which had been admitted with as many bytes. */
@@ -188,16 +191,17 @@ export class ReadGate {
     return serviceUnavailable()
   }
 
-  #wait(lease: Lease, bytes: number): Promise<void> {
+  /** @param counted how many waiting reads it counts as */
+  #wait(lease: Lease, bytes: number, counted = 1): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const { project } = lease
     const queue = this.#queues.get(project) ?? []
     this.#queues.set(project, queue)
-    this.#waiting.add(project, 1)
+    this.#waiting.add(project, counted)
     const end = () => {
       clearTimeout(timeout)
       lease.onClose = undefined
-      this.#waiting.add(project, -1)
+      this.#waiting.add(project, -counted)
     }
     const leave = (reason: 'refused' | 'cancelled') => {
       queue.splice(queue.indexOf(waiting), 1)
@@ -301,6 +305,15 @@ export class Lease implements ReadLease {
     // What it leaves is offered to itself first.
     this.#leave()
     await admission
+  }
+
+  async pause<Result>({ ended, cancel }: Wait<Result>, bytes: number): Promise<Result> {
+    this.#leave()
+    this.onClose = cancel
+    const result = await ended
+    this.onClose = undefined
+    await this.#gate.enter(this, bytes, true)
+    return result
   }
 
   /** Nothing more is read: the body is ready to be sent. A client that is gone does not end a read before. */

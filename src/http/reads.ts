@@ -51,11 +51,12 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
   else if (reply.raw.destroyed) done(null, '')
   else if (Array.isArray(result)) {
     const finish = ({ body, rows }: Serialized) => {
-      const cursor = page?.cursorAfter(rows)
+      const { cursor, more } = page?.continuationAfter(rows) ?? {}
       // The request lives until all is sent, which may take long.
       request.page = undefined
       if (cursor !== undefined) {
-        reply.header('next-cursor', cursor).header('link', `<${nextPath(request, cursor)}>; rel="next"`)
+        reply.header('next-cursor', cursor)
+        if (more) reply.header('link', `<${nextPath(request, cursor)}>; rel="next"`)
       }
       done(null, body)
     }
@@ -89,6 +90,8 @@ function nextPath(request: FastifyRequest, cursor: string): string {
   const path = (request.routeOptions.url ?? '').replace(/:(\w+)/g, (_, name) => encodeURIComponent(params[name] ?? ''))
   const sent = new URLSearchParams(request.originalUrl.split('?')[1] ?? '')
   sent.set('cursor', cursor)
+  // The cursor says where the page begins.
+  sent.delete('after')
   sent.sort()
   return `${path}?${sent}`
 }

@@ -154,8 +154,7 @@ async function requireBody(request: FastifyRequest): Promise<void> {
 }
 
 function refuseOtherMethods(app: FastifyInstance, path: string, documented: string[]): void {
-  const allowed = documented.map((method) => method.toUpperCase())
-  if (allowed.includes('GET')) allowed.push('HEAD')
+  const allowed = documented.flatMap((method) => (method === 'get' ? ['GET', 'HEAD'] : [method.toUpperCase()]))
   // CONNECT never reaches a route: Node closes such connections itself.
   const refused = METHODS.filter((method) => !allowed.includes(method) && method !== 'CONNECT')
   for (const method of refused) if (!app.supportedMethods.includes(method)) app.addHttpMethod(method)

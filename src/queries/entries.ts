@@ -45,16 +45,40 @@ const pageViews = (projectId: Expression<string>, entryId: Expression<string>) =
     .where('v.entry_id', '=', entryId)
     .where('v.event_type', '=', sql.lit(PAGE_VIEWED))
 
+/** What both lists of entries have in common: their scope, filters and order. */
+const ENTRIES = {
+  table: 'entries',
+  scope: { projectId: 'project_id' },
+  filters: { updated_after: atOrAfter('updated_at'), updated_before: before('updated_at', 'updated_after') },
+  sortKey: ['updated_at', 'entry_id'],
+  isSortKey: isInstantAndId,
+} as const
+
+/** Entries by (updated_at, entry_id), with their data. */
+export const selectEntriesPage = defineList({ operation: 'listEntries', ...ENTRIES }, (db, page, inOrder, isWhole) => {
+  const { value, value_bytes } = sizedColumns(['entries.entry_data'], isWhole)
+  return db
+    .selectFrom(db.selectFrom('entries').selectAll().$call(page).as('entries'))
+    .innerJoin('modules as m', (join) =>
+      join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
+    )
+    .select([
+      'entries.entry_id',
+      'm.group_id',
+      'entries.project_id',
+      'entries.module_id',
+      'entries.contact_id',
+      'entries.created_at',
+      'entries.updated_at',
+      value('entries.entry_data').as('entry_data'),
+      value_bytes,
+    ])
+    .$call(inOrder)
+})
+
 /** Entries by (updated_at, entry_id), each with the JSON of all its page views, oldest first (ADR 0018). */
 export const selectEntryPageViewsPage = defineList(
-  {
-    operation: 'listEntryPageViews',
-    table: 'entries',
-    scope: { projectId: 'project_id' },
-    filters: { updated_after: atOrAfter('updated_at'), updated_before: before('updated_at', 'updated_after') },
-    sortKey: ['updated_at', 'entry_id'],
-    isSortKey: isInstantAndId,
-  },
+  { operation: 'listEntryPageViews', ...ENTRIES },
   (db, page, inOrder, isWhole) => {
     const { value, value_bytes } = sizedColumns(['v.page_views'], isWhole)
     return db

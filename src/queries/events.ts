@@ -1,7 +1,32 @@
 import { sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import { prepareInsert } from '../database/prepared.ts'
-import { isInstantAndId } from '../domain/cursor.ts'
+import { isInstantAndId, isPosition } from '../domain/cursor.ts'
+
+/** What an event has of its own, without the values of large ones unless the query `isWhole`. */
+function eventColumns(isWhole: boolean) {
+  const { value, value_bytes } = sizedColumns(
+    ['page_id', 'page_key', 'max_page_id', 'max_page_key', 'custom_event_props'],
+    isWhole,
+  )
+  return [
+    'events.event_id',
+    'events.module_version_number',
+    'events.timestamp',
+    'events.page_index',
+    'events.max_page_index',
+    'events.total_pages',
+    'events.event_type',
+    'events.view_type',
+    'events.custom_event_name',
+    value('page_id').as('page_id'),
+    value('page_key').as('page_key'),
+    value('max_page_id').as('max_page_id'),
+    value('max_page_key').as('max_page_key'),
+    value('custom_event_props').as('custom_event_props'),
+    value_bytes,
+  ] as const
+}
 
 /** Events of an entry by (timestamp, event_id), without what all events of an entry have in common. */
 export const selectEventsPage = defineList(
@@ -13,32 +38,40 @@ export const selectEventsPage = defineList(
     sortKey: ['timestamp', 'event_id'],
     isSortKey: isInstantAndId,
   },
-  (db, page, _inOrder, isWhole) => {
-    const { value, value_bytes } = sizedColumns(
-      ['page_id', 'page_key', 'max_page_id', 'max_page_key', 'custom_event_props'],
-      isWhole,
-    )
-    return db
-      .selectFrom('events')
-      .select([
-        'event_id',
-        'module_version_number',
-        'timestamp',
-        'page_index',
-        'max_page_index',
-        'total_pages',
-        'event_type',
-        'view_type',
-        'custom_event_name',
-        value('page_id').as('page_id'),
-        value('page_key').as('page_key'),
-        value('max_page_id').as('max_page_id'),
-        value('max_page_key').as('max_page_key'),
-        value('custom_event_props').as('custom_event_props'),
-        value_bytes,
-      ])
-      .$call(page)
+  (db, page, _inOrder, isWhole) => db.selectFrom('events').select(eventColumns(isWhole)).$call(page),
+)
+
+/** Events of a project in the order in which they were committed (ADR 0020), with what they have from their entry. */
+export const selectFeedPage = defineList(
+  {
+    operation: 'listProjectEvents',
+    table: 'events',
+    scope: { projectId: 'project_id' },
+    filters: {},
+    sortKey: ['position'],
+    isSortKey: isPosition,
+    origin: [0],
   },
+  (db, page, inOrder, isWhole) =>
+    db
+      .selectFrom(db.selectFrom('events').selectAll().$call(page).as('events'))
+      .innerJoin('entries as e', (join) =>
+        join.onRef('e.project_id', '=', 'events.project_id').onRef('e.entry_id', '=', 'events.entry_id'),
+      )
+      .innerJoin('modules as m', (join) =>
+        join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
+      )
+      .select([
+        'events.entry_id',
+        'e.contact_id',
+        'events.project_id',
+        'm.group_id',
+        'e.module_id',
+        'events.recorded_at',
+        'events.position',
+      ])
+      .select(eventColumns(isWhole))
+      .$call(inOrder),
 )
 
 export const insertEvents = prepareInsert('events', {
@@ -54,4 +87,6 @@ export const insertEvents = prepareInsert('events', {
   event_type: 'text',
   custom_event_name: 'text',
   custom_event_props: 'text',
+  position: 'bigint',
+  recorded_at: 'timestamptz',
 })

@@ -12,7 +12,7 @@ import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
 import { insertEvents } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
-import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
+import { lockFreeProjects, lockProjects, setLockTimeout, updateLastPositions } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent } from './custom-event.ts'
 
@@ -54,14 +54,23 @@ export async function recordBatch(
   const now = toIsoTimestamp(new Date())
   const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
+  const lastPositions = assignPositions(newEvents, state.positions)
   const newEntries = await assignEntries(client, newEvents, state.contacts, now)
-  await insertAndCommit(client, newEvents, newEntries, state.contacts)
+  await insertAndCommit(client, {
+    now,
+    lastPositions,
+    events: newEvents,
+    entries: newEntries,
+    contacts: state.contacts,
+  })
   return decisions.map(outcomeOf)
 }
 
 /** What is stored that the events' outcomes depend on, and what the events decided so far add to it. */
 interface BatchState {
   lockedProjects: ReadonlySet<string>
+  /** For each project that is held, the least position that its next event may have. */
+  positions: ReadonlyMap<string, number>
   /** By the ordinal of the event, from 1; modules that do not exist are absent. */
   modules: ReadonlyMap<number, ModuleInEffect>
   contacts: ContactResolver
@@ -109,10 +118,13 @@ async function lockAndRead(
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])
-  const heldProjects = new Set(projects.map(({ project_id }) => project_id))
+  const positions = new Map(
+    projects.map(({ project_id, last_position, now_us }) => [project_id, Math.max(last_position + 1, now_us)]),
+  )
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
-    lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !heldProjects.has(id))),
+    lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !positions.has(id))),
+    positions,
     modules: new Map(modules.map((module) => [module.ordinal, module])),
     contacts: new ContactResolver(owners, contacts),
     usedKeys: new Map(
@@ -159,6 +171,8 @@ interface NewEvent {
   input: EventToRecord
   module: ModuleInEffect
   contact_id: string
+  /** Set by assignPositions. */
+  position: number
   /** Set by assignEntries. */
   progress: EntryProgress
   idempotency: Idempotency | undefined
@@ -208,7 +222,15 @@ function decide(
   if (!contact.ok) return refuse(contact.error)
 
   const { contact_id } = contact
-  const event: NewEvent = { event_id: uuidv7(), input, module, contact_id, progress: NO_ENTRY, idempotency }
+  const event: NewEvent = {
+    event_id: uuidv7(),
+    input,
+    module,
+    contact_id,
+    position: 0,
+    progress: NO_ENTRY,
+    idempotency,
+  }
   if (idempotency) {
     const { request_digest } = idempotency
     state.usedKeys.set(idempotency.keyInProject, { request_digest, repeated: { kind: 'duplicate', first: event } })
@@ -232,6 +254,24 @@ function requestDigest(input: EventToRecord): Buffer {
   return createHash('sha256')
     .update(JSON.stringify([module_id, timestamp, custom_event_name, custom_event_props, identifiers]))
     .digest()
+}
+
+/**
+ * Sets the events' positions in the order of their projects' events (ADR 0020).
+ *
+ * @returns the last position of each of their projects
+ */
+function assignPositions(
+  events: readonly NewEvent[],
+  nextPositions: ReadonlyMap<string, number>,
+): ReadonlyMap<string, number> {
+  const last = new Map<string, number>()
+  for (const event of events) {
+    const { project_id } = event.input
+    event.position = (last.get(project_id) ?? (nextPositions.get(project_id) as number) - 1) + 1
+    last.set(project_id, event.position)
+  }
+  return last
 }
 
 interface NewEntry {
@@ -288,12 +328,19 @@ async function assignEntries(
 /** The earlier of two ISO timestamps in UTC, which sort as text. */
 const earlier = (a: IsoTimestamp, b: IsoTimestamp): IsoTimestamp => (a < b ? a : b)
 
+/** What a batch adds to the database. */
+interface Additions {
+  now: IsoTimestamp
+  lastPositions: ReadonlyMap<string, number>
+  events: readonly NewEvent[]
+  entries: readonly NewEntry[]
+  contacts: ContactResolver
+}
+
 /** Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included. */
 async function insertAndCommit(
   client: pg.ClientBase,
-  events: readonly NewEvent[],
-  entries: readonly NewEntry[],
-  { added }: ContactResolver,
+  { now, lastPositions, events, entries, contacts: { added } }: Additions,
 ): Promise<void> {
   const keys = events.flatMap((event) => {
     const { event_id, input, idempotency } = event
@@ -306,14 +353,15 @@ async function insertAndCommit(
     added.contacts.length > 0 && insertContacts(added.contacts),
     added.identifiers.length > 0 && insertIdentifiers(added.identifiers),
     entries.length > 0 && insertEntries(entries),
-    events.length > 0 && insertEvents(events.map(rowOf)),
+    events.length > 0 && insertEvents(events.map((event) => ({ ...rowOf(event), recorded_at: now }))),
+    events.length > 0 && updateLastPositions.statement([...lastPositions.keys()], [...lastPositions.values()]),
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
   await Promise.all(statements.map((statement) => client.query(statement)))
 }
 
-function rowOf({ event_id, input, module, progress }: NewEvent) {
+function rowOf({ event_id, input, module, position, progress }: NewEvent) {
   const { project_id, timestamp, custom_event_name, custom_event_props } = input
   return {
     project_id,
@@ -324,12 +372,14 @@ function rowOf({ event_id, input, module, progress }: NewEvent) {
     event_type: CUSTOM_EVENT,
     custom_event_name,
     custom_event_props,
+    position,
   }
 }
 
-function resultOf({ input, module, contact_id, progress }: NewEvent): CustomEventResult {
+function resultOf({ event_id, input, module, contact_id, progress }: NewEvent): CustomEventResult {
   const { project_id, module_id, timestamp, custom_event_name, custom_event_props } = input
   return {
+    event_id,
     group_id: module.group_id,
     project_id,
     module_id,

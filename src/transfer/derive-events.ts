@@ -1,7 +1,9 @@
 import { PAGE_VIEWED } from '../domain/event.ts'
-import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
+import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, NUMBERED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
 import { stagedTable } from './stage.ts'
+
+const EVENT_COLUMNS = Object.keys(FIELDS.event)
 
 /** The values of the columns that a line may leave out. */
 const DERIVED_VALUES: Record<string, string> = {
@@ -68,8 +70,31 @@ export const DERIVE_EVENTS = `
       GROUP BY project_id, module_id, published_at
     ) v GROUP BY project_id, module_id
   )
-  SELECT ${Object.keys(FIELDS.event).map((column) => `${DERIVED_VALUES[column] ?? `d.${column}`} AS ${column}`)}
+  SELECT d.line, ${EVENT_COLUMNS.map((column) => `${DERIVED_VALUES[column] ?? `d.${column}`} AS ${column}`)}
   FROM derived d
   JOIN entries e ON ${columnsEqual('e', 'd', ['project_id', 'entry_id'])}
   LEFT JOIN publications p ON ${columnsEqual('p', 'e', ['project_id', 'module_id'])}
   WHERE d.line IS NOT NULL AND NOT (${IS_COMPLETE})`
+
+/**
+ * Collects all events with their positions (ADR 0020), which come after those of the stored events of their projects. The
+ * projects must be locked.
+ */
+export const NUMBER_EVENTS = `
+  CREATE TEMPORARY TABLE ${NUMBERED_EVENTS} ON COMMIT DROP AS
+  SELECT i.*, greatest(p.last_position, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
+  FROM (
+    SELECT line, ${EVENT_COLUMNS} FROM ${stagedTable('event')} WHERE ${IS_COMPLETE}
+    UNION ALL
+    SELECT line, ${EVENT_COLUMNS} FROM ${DERIVED_EVENTS}
+  ) i
+  JOIN projects p ON p.project_id = i.project_id`
+
+/** Stores the position of each project's last event. */
+export const STORE_LAST_POSITIONS = `
+  UPDATE projects p SET last_position = e.position
+  FROM ${AFFECTED_PROJECTS} a CROSS JOIN LATERAL (
+    SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1
+  ) e
+  WHERE p.project_id = a.project_id AND p.last_position < e.position`

@@ -14,6 +14,8 @@ interface MergeRules {
   lastWins: string[]
   /** SQL expressions for columns of a new record that no line gives; `$1` is the current time. */
   defaults: Record<string, string>
+  /** SQL expressions for columns that no line may give. */
+  assigned: Record<string, string>
   /** What must be stored or on an earlier line; the columns of its key have the same names here. */
   parents: StagedKind[]
 }
@@ -25,6 +27,7 @@ const NO_RULES = {
   firstWins: [],
   lastWins: [],
   defaults: {},
+  assigned: {},
   parents: [],
 }
 
@@ -84,6 +87,7 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     ...NO_RULES,
     key: EVENT_KEY,
     firstWins: Object.keys(FIELDS.event).filter((column) => !EVENT_KEY.includes(column)),
+    assigned: { position: 'm.position', recorded_at: '$1' },
     parents: ['entry'],
   },
 }
@@ -108,6 +112,9 @@ export const DUPLICATE_EVENTS = 'duplicate_events'
 
 /** The temporary table of the lines of events that left something out, completed with the derived values. */
 export const DERIVED_EVENTS = 'derived_events'
+
+/** The temporary table of the lines of all events, completed, with their positions and in their order. */
+export const NUMBERED_EVENTS = 'numbered_events'
 
 /** The condition that columns of two tables are equal. */
 export const columnsEqual = (left: string, right: string, columns: string[]) =>

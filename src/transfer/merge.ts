@@ -1,15 +1,15 @@
 import type pg from 'pg'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
-import { DERIVE_EVENTS, IS_COMPLETE } from './derive-events.ts'
+import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS, STORE_LAST_POSITIONS } from './derive-events.ts'
 import { ImportError, type ImportIssue } from './issues.ts'
 import {
   AFFECTED_PROJECTS,
   columnsEqual,
-  DERIVED_EVENTS,
   DUPLICATE_EVENTS,
   MERGE_RULES,
   mergedTable,
+  NUMBERED_EVENTS,
   REFERENCED_ENTRIES,
   referencesTable,
 } from './merge-rules.ts'
@@ -23,6 +23,9 @@ interface MergeCounts {
   added: number
   updated: number
 }
+
+/** The table of the rows of a kind that are to be written. */
+const rowsToWrite = (kind: StagedKind) => (kind === 'event' ? NUMBERED_EVENTS : mergedTable(kind))
 
 /** Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction. */
 export class Merge {
@@ -69,7 +72,7 @@ export class Merge {
     await this.#collectProjects()
     this.#step('locking projects')
     const missingProject = await this.#firstIssue(PROJECT_CHECKS)
-    for (const chunk of await this.#chunks('project')) await this.#insert('project', chunk, true)
+    for (const chunk of await this.#chunksOf(rowsToWrite('project'))) await this.#insert('project', chunk, true)
     await this.#lockProjects()
     this.#step('checking')
     const issue = earlierIssue(missingProject, await this.#firstIssue(CHECKS))
@@ -165,9 +168,12 @@ export class Merge {
 
   async #write(kind: StagedKind): Promise<void> {
     this.#step(TARGET_TABLES[kind])
-    if (kind === 'event') await this.#query(DERIVE_EVENTS)
+    if (kind === 'event') {
+      await this.#query(DERIVE_EVENTS)
+      await this.#query(NUMBER_EVENTS)
+    }
     const mayConflict = await this.#mayConflict(kind)
-    const chunks = await this.#chunks(kind)
+    const chunks = await this.#chunksOf(rowsToWrite(kind))
     // Identifiers are on the lines of their contacts.
     const lines = kind === 'identifier' ? 0 : this.#rows[kind]
     for (const chunk of chunks) {
@@ -176,7 +182,10 @@ export class Merge {
       this.#step(TARGET_TABLES[kind])
     }
     if (mayConflict) for (const chunk of chunks) await this.#update(kind, chunk)
-    if (kind === 'event') await this.#storePageViews()
+    if (kind === 'event') {
+      await this.#query(STORE_LAST_POSITIONS)
+      await this.#storePageViews()
+    }
   }
 
   async #storePageViews(): Promise<void> {
@@ -201,12 +210,7 @@ export class Merge {
     return rows.length > 0
   }
 
-  /** The rows to write in chunks, each as a FROM clause that names them `m`. */
-  async #chunks(kind: StagedKind): Promise<string[]> {
-    if (kind !== 'event') return this.#chunksOf(mergedTable(kind))
-    return [...(await this.#chunksOf(stagedTable(kind), IS_COMPLETE)), ...(await this.#chunksOf(DERIVED_EVENTS))]
-  }
-
+  /** The rows of a table in chunks, each as a FROM clause that names them `m`. */
   async #chunksOf(table: string, condition = 'true'): Promise<string[]> {
     const { rows } = await this.#query<{ page: number }>(
       `SELECT generate_series(0, pg_relation_size('${table}') / current_setting('block_size')::bigint - 1,
@@ -219,10 +223,14 @@ export class Merge {
   }
 
   async #insert(kind: StagedKind, chunk: string, mayConflict: boolean): Promise<void> {
-    const { key, immutable, firstWins, lastWins, defaults } = MERGE_RULES[kind]
-    const columns = [...key, ...immutable, ...firstWins, ...lastWins]
-    const values = columns.map((c) => (defaults[c] ? `COALESCE(m.${c}, ${defaults[c]})` : `m.${c}`))
-    const usesNow = Object.values(defaults).includes('$1')
+    const { key, immutable, firstWins, lastWins, defaults, assigned } = MERGE_RULES[kind]
+    const given = [...key, ...immutable, ...firstWins, ...lastWins]
+    const columns = [...given, ...Object.keys(assigned)]
+    const values = [
+      ...given.map((column) => (defaults[column] ? `COALESCE(m.${column}, ${defaults[column]})` : `m.${column}`)),
+      ...Object.values(assigned),
+    ]
+    const usesNow = values.some((value) => value.includes('$1'))
     const { count } = await this.#query(
       `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
        ${mayConflict ? 'ON CONFLICT DO NOTHING' : ''}`,

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { Page } from '../../src/domain/cursor.ts'
 import { ApiError, entryNotFound } from '../../src/domain/errors.ts'
+import { Followers } from '../../src/feed/followers.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { readDocument } from '../../src/http/document.ts'
@@ -192,7 +193,11 @@ describe('watchResponses', () => {
     await registerRoutes(app, {
       document: (await readDocument()).json,
       handlers: { ...handlers, listModuleVersions: async () => result() as never },
-      context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
+      context: {
+        db: api.db,
+        recorder: new Recorder(createPool(api.databaseUrl)),
+        followers: new Followers(api.db, { maxFollowers: 1 }),
+      },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       gate: new ReadGate(),
       basePath: '',
@@ -202,7 +207,7 @@ describe('watchResponses', () => {
     return violations.join('\n')
   }
   const { json_string: _, ...summary } = version
-  const page = (row: object) => () => new Page([row], () => undefined)
+  const page = (row: object) => () => new Page([row], undefined, () => ({ cursor: undefined, more: false }))
 
   test('finds nothing in a documented response', async () => {
     expect(await watch(page(summary))).toBe('')

@@ -358,8 +358,8 @@ const ADDITIONS: [name: string, pointer: string, value: unknown][] = [
   ['an operation on a new path', '#/paths/~1health', { get: { operationId: 'health', responses: { 200: response } } }],
   [
     'an operation on a known path',
-    record.replace('/post', '/get'),
-    { operationId: 'listEvents', responses: { 200: response } },
+    record.replace('/post', '/put'),
+    { operationId: 'putEvents', responses: { 200: response } },
   ],
   ['an optional parameter', `${entry}/parameters`, plus(optional)],
   ['a parameter no longer required', `${parameter('ProjectId')}/required`, false],

@@ -6,6 +6,7 @@ import { parse } from 'yaml'
 import { createPool } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { STATUS_OF } from '../../src/domain/errors.ts'
+import { Followers } from '../../src/feed/followers.ts'
 import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { type ApiDocument, type Operation, readDocument } from '../../src/http/document.ts'
@@ -106,7 +107,11 @@ describe('the service refuses to start', () => {
     return registerRoutes(fastify(), {
       document: changed,
       handlers,
-      context: { db: api.db, recorder: new Recorder(createPool(api.databaseUrl)) },
+      context: {
+        db: api.db,
+        recorder: new Recorder(createPool(api.databaseUrl)),
+        followers: new Followers(api.db, { maxFollowers: 1 }),
+      },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       gate: new ReadGate(),
       basePath: '',
@@ -182,7 +187,12 @@ describe('a method that a path does not support', () => {
   const SENDABLE = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const
   const refused = operationIds.flatMap((operationId) => {
     const call = exampleCall(operationId)
-    const allow = call.method === 'GET' ? ['GET', 'HEAD'] : ['POST']
+    const methods = Object.values(document.paths).find((item) =>
+      Object.values(item).some((operation) => operation.operationId === operationId),
+    )
+    const allow = Object.keys(methods ?? {}).flatMap((method) =>
+      method === 'get' ? ['GET', 'HEAD'] : [method.toUpperCase()],
+    )
     const { path } = call
     return SENDABLE.filter((method) => !allow.includes(method)).map((method) => ({ method, path, allow }))
   })

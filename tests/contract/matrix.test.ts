@@ -54,6 +54,8 @@ const matrix: Matrix = {
   getEntry: { 200: {}, 304: unchanged, ...readErrors, 404: noEntry },
   listEntryEvents: { 200: {}, ...readErrors, 404: noEntry },
   listEntryPageViews: { 200: {}, ...readErrors },
+  listEntries: { 200: {}, ...readErrors },
+  listProjectEvents: { 200: {}, ...readErrors },
   recordCustomEvent: {
     200: {},
     ...errors,

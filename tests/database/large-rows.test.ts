@@ -8,6 +8,7 @@ import { selectEventsPage } from '../../src/queries/events.ts'
 import { findModule, findModuleVersion } from '../../src/queries/modules.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
+import { UNLIMITED } from '../support/lease.ts'
 
 // What happens between the two queries of a page with large rows, and which rows are large; tests/http/large.test.ts has
 // the rest.
@@ -29,6 +30,7 @@ async function pageOf(before: Row[], after: Row[], limit: number) {
   let list = before
   const { extended, extend } = recordingLease()
   const lease = {
+    ...UNLIMITED,
     extend: async (bytes: number) => {
       await extend(bytes)
       list = after

@@ -2,6 +2,8 @@ import { readdirSync } from 'node:fs'
 import { sql } from 'kysely'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
+import * as schema from '../../db/migrations/0001-schema.ts'
+import * as positions from '../../db/migrations/0002-positions.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
@@ -79,4 +81,36 @@ test('a schema that a newer release has migrated is recognised, and the server d
   const server = runFlowtrail(['serve'], { DATABASE_URL: database.url })
   expect(await server.exit).toBe(1)
   expect(server.stderr()).toBe('flowtrail: A newer release has migrated the database (9999-future). Run that release\n')
+})
+
+test('events that are stored before they have positions get them by timestamp and id', async () => {
+  await schema.up(db as never)
+  const project = ['p', 'q'].map((id) => `('${id}', 'name')`).join()
+  await sql
+    .raw(`
+    INSERT INTO projects VALUES ${project};
+    INSERT INTO groups SELECT project_id, 'g', 'name' FROM projects;
+    INSERT INTO modules SELECT project_id, 'm', 'g', 'title', now() FROM projects;
+    INSERT INTO contacts SELECT project_id, 'c', now() FROM projects;
+    INSERT INTO entries SELECT project_id, 'e', 'm', 'c', now(), now(), '{}' FROM projects;
+    INSERT INTO events (project_id, event_id, entry_id, timestamp, module_version_number, event_type)
+      SELECT project_id, id, 'e', timestamptz '2026-03-01' + second * interval '1 s', 1, 't'
+      FROM projects, (VALUES ('b', 2), ('a"', 2), ('c', 1)) AS events (id, second) WHERE project_id = 'p';
+    INSERT INTO idempotency_keys VALUES ('p', 'k', 'a"', '', '{"group_id":"g"}')`)
+    .execute(db)
+  await positions.up(db as never)
+  const { rows } = await sql<{ event_id: string; position: number; recorded_at: string }>`
+    SELECT event_id, position, recorded_at FROM events ORDER BY position`.execute(db)
+  expect(rows.map(({ event_id }) => event_id)).toEqual(['c', 'a"', 'b'])
+  for (const { position, recorded_at } of rows) {
+    expect(Math.abs(Date.parse(recorded_at) - Date.now())).toBeLessThan(60_000)
+    expect(Math.abs(position / 1_000 - Date.now())).toBeLessThan(60_000)
+  }
+  const { rows: projects } = await sql`SELECT project_id, last_position FROM projects ORDER BY project_id`.execute(db)
+  expect(projects).toEqual([
+    { project_id: 'p', last_position: rows.at(-1)?.position },
+    { project_id: 'q', last_position: 0 },
+  ])
+  const { rows: keys } = await sql<{ response: string }>`SELECT response FROM idempotency_keys`.execute(db)
+  expect(keys).toEqual([{ response: '{"event_id":"a\\"","group_id":"g"}' }])
 })

@@ -57,6 +57,8 @@ const CALLS: Record<OperationId, { call: Call; most: number }> = {
   getEntry: { call: { path: ENTRY }, most: 5 },
   listEntryEvents: { call: { path: `${ENTRY}/events?limit=5` }, most: 12 },
   listEntryPageViews: { call: { path: '/projects/demo/entries-page-views?limit=10' }, most: 200 },
+  listEntries: { call: { path: '/projects/demo/entries?limit=10' }, most: 50 },
+  listProjectEvents: { call: { path: '/projects/demo/events?limit=10' }, most: 50 },
   recordCustomEvent: {
     call: {
       method: 'POST',
@@ -139,9 +141,10 @@ test('recording for an entry reads no more rows the more page views it has', asy
   const { call, most } = CALLS.recordCustomEvent
   await client.query(
     `INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, page_index, event_type,
-       view_type, page_id, page_key, total_pages)
+       view_type, page_id, page_key, total_pages, position, recorded_at)
      SELECT project_id, 'viewed-' || i, entry_id, "timestamp" + i * interval '1 millisecond', module_version_number,
-       i % 7, event_type, view_type, page_id, page_key, total_pages
+       i % 7, event_type, view_type, page_id, page_key, total_pages,
+       position + 1000000 + i, recorded_at
      FROM events, generate_series(1, 20000) i
      WHERE project_id = 'demo' AND event_id = (SELECT min(v.event_id) FROM events v JOIN entries e USING (project_id, entry_id)
        JOIN contact_identifiers c USING (project_id, contact_id)

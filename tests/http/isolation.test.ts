@@ -126,10 +126,28 @@ const EXPECTED: Record<Exclude<OperationId, 'recordCustomEvent'>, (project: stri
         const list = sorted(events, (event) => [event.timestamp, event.event_id], direction)
         return [
           `${path(project, 'entries', entry.entry_id, 'events')}?direction=${direction}&limit=2`,
-          list.map(({ event_id: _, ...event }) => withoutNulls({ ...event, ...contextOf(own, entry) })),
+          list.map(({ position: _, recorded_at: __, ...event }) =>
+            withoutNulls({ ...event, ...contextOf(own, entry) }),
+          ),
         ]
       }),
     ),
+  listProjectEvents: (project, own) =>
+    DIRECTIONS.map((direction) => [
+      `${path(project, 'events')}?direction=${direction}&limit=2`,
+      sorted(own.events, (event) => [event.position], direction).map((event) => {
+        const entry = own.entries.find(({ entry_id }) => entry_id === event.entry_id)
+        return withoutNulls({ ...event, ...contextOf(own, entry as Rows['entries'][number]) })
+      }),
+    ]),
+  listEntries: (project, own) =>
+    DIRECTIONS.map((direction) => [
+      `${path(project, 'entries')}?direction=${direction}&limit=2`,
+      sorted(own.entries, (row) => [row.updated_at, row.entry_id], direction).map((row) => ({
+        ...contextOf(own, row),
+        ...pick(row, 'created_at', 'updated_at', 'entry_data'),
+      })),
+    ]),
   listEntryPageViews: (project, own) =>
     DIRECTIONS.map((direction) => {
       const body = sorted(own.entries, (row) => [row.updated_at, row.entry_id], direction).map((entry) => {

@@ -73,7 +73,7 @@ test('reads check a path before a query, and both before existence', async () =>
 
 test('a 405 names the methods that exist, to everyone', async () => {
   for (const [path, allow] of [
-    ['/projects/demo/events', 'POST'],
+    ['/projects/demo/events', 'GET, HEAD, POST'],
     ['/projects/demo/modules', 'GET, HEAD'],
     ['/projects/nowhere/entries/x/events', 'GET, HEAD'],
   ] as const) {
@@ -87,5 +87,4 @@ test('a 405 names the methods that exist, to everyone', async () => {
       })
     }
   }
-  expect((await api.call({ method: 'HEAD', path: '/projects/demo/events', key: null })).statusCode).toBe(405)
 })

@@ -188,7 +188,6 @@ test.each([
   '/projects/demo/modules/skin-quiz/versions/1/',
   '/projects/demo/modules//versions/1',
   '/projects/demo//modules',
-  '/projects/demo/entries',
   '/projects/demo/entries/',
   '/projects/demo/entries//events',
   '/projects/demo/events/',

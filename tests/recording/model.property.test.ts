@@ -10,7 +10,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { asJsonLines, runs, TEST_OPTIONS } from '../support/properties.ts'
 import { load } from '../transfer/fixture.ts'
 import { contact, entry, module, pageView, parsedEvent, version } from './fixture.ts'
-import { Project, type Response } from './model.ts'
+import { Project, type RecordedEvent, type Response } from './model.ts'
 
 let database: TestDatabase
 let pool: pg.Pool
@@ -115,6 +115,7 @@ class History {
   readonly models: Project[]
   /** The service's ids by those of the model. */
   readonly ids = new Map<string, string>()
+  readonly eventIds = new Map<RecordedEvent, string>()
   readonly #sent: { post: PostStep; contact_id?: string }[] = []
   #entries = 0
   #views = 0
@@ -239,6 +240,7 @@ class History {
         const { contact_id, entry_id } = response.recorded
         if (!this.ids.has(contact_id)) this.ids.set(contact_id, outcome.body.contact_id)
         if (!this.ids.has(entry_id)) this.ids.set(entry_id, outcome.body.entry_id)
+        if (!this.eventIds.has(response.recorded)) this.eventIds.set(response.recorded, outcome.body.event_id)
         this.#sent.push({ post, contact_id })
       } else this.#sent.push({ post })
       expect(outcome).toEqual(this.#asService(response, this.projectIds[post.project] as string))
@@ -250,6 +252,7 @@ class History {
     const { recorded, replayed } = response
     const { module_id, timestamp, module_version_number, name, props } = recorded
     const body = {
+      event_id: this.eventIds.get(recorded),
       group_id: 'g',
       ...{ project_id, module_id, module_version_number },
       contact_id: this.ids.get(recorded.contact_id),
@@ -283,16 +286,18 @@ class History {
           )
         ).sort(),
       ).toEqual(entries.sort())
+      // In the order of their positions, which is that in which they were recorded.
       const events = model.events.map((event) => [
+        this.eventIds.get(event),
         ...[this.ids.get(event.entry_id), event.timestamp, event.module_version_number, event.name, event.props],
         ...[event.max_page_index, event.max_page_event ? `page-of-${event.max_page_event}` : null, event.total],
       ])
       const stored = await rowsOf(
-        `SELECT entry_id, timestamp, module_version_number, custom_event_name, custom_event_props, max_page_index,
-           max_page_id, total_pages FROM events WHERE project_id = $1 AND custom_event_name IS NOT NULL`,
+        `SELECT event_id, entry_id, timestamp, module_version_number, custom_event_name, custom_event_props, max_page_index,
+           max_page_id, total_pages FROM events WHERE project_id = $1 AND custom_event_name IS NOT NULL ORDER BY position`,
         projectId,
       )
-      expect(stored.sort()).toEqual(events.sort())
+      expect(stored).toEqual(events)
     }
   }
 }

@@ -50,6 +50,7 @@ export const PLAIN_CONFIG: AppParts['config'] = {
   rateLimitPerMinute: undefined,
   trustProxy: false,
   maxConnections: 10_000,
+  maxFollowers: 2_000,
 }
 
 export interface TestAppOptions {

@@ -81,6 +81,7 @@ const ajv = new Ajv({
 })
 // An existing instant; the strict document's pattern requires UTC with milliseconds.
 ajv.addFormat('date-time', (text) => !Number.isNaN(Date.parse(text)) && new Date(text).toISOString() === text)
+ajv.addFormat('int64', { type: 'number', validate: Number.isSafeInteger })
 ajv.addFormat('int32', { type: 'number', validate: (value) => Number.isInteger(value) && value === (value | 0) })
 
 const validators = new Map<Schema, ValidateFunction>()

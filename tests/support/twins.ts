@@ -48,7 +48,7 @@ export const copiesOf = (projectId: string): Record<Role, string> => ({
  * What a column holds: `own` is the id of the row, `parent` the id of the row that it is part of, `reference` that of
  * another; `text`, `json` (JSON text), `number` and `instant` are content; `kept` is what a copy cannot have differently.
  */
-type Kind = 'project' | 'own' | 'own number' | 'own hash' | 'parent' | 'reference' | Content
+type Kind = 'project' | 'own' | 'own number' | 'own position' | 'own hash' | 'parent' | 'reference' | Content
 type Content = 'text' | 'json' | 'json string' | 'number' | 'instant' | 'hash' | 'kept'
 
 /** The tables that are copied. The page views of entries are stored once more from the copied events. */
@@ -56,7 +56,7 @@ type Copied = Omit<DB, 'entry_page_views'>
 
 /** Every column of every copied table, parents first. */
 const COLUMNS: { [Table in keyof Copied]: { [Column in keyof Copied[Table]]: Kind } } = {
-  projects: { project_id: 'project', name: 'text' },
+  projects: { project_id: 'project', name: 'text', last_position: 'number' },
   groups: { project_id: 'project', group_id: 'own', name: 'text' },
   modules: { project_id: 'project', module_id: 'own', group_id: 'reference', title: 'text', created_at: 'instant' },
   module_versions: {
@@ -101,6 +101,8 @@ const COLUMNS: { [Table in keyof Copied]: { [Column in keyof Copied[Table]]: Kin
     max_page_key: 'text',
     custom_event_name: 'text',
     custom_event_props: 'json',
+    position: 'own position',
+    recorded_at: 'instant',
   },
   idempotency_keys: {
     project_id: 'project',
@@ -144,6 +146,7 @@ const TWIN: Rules = {
   ...CONTENT,
   own: same,
   'own number': same,
+  'own position': same,
   'own hash': same,
   parent: same,
   reference: marked,
@@ -153,6 +156,7 @@ const RIVAL: Rules = {
   ...CONTENT,
   own: marked,
   'own number': increased,
+  'own position': (c) => `${c} + 100000`,
   'own hash': CONTENT.hash,
   'json string': (c) => `to_json(${c} || m.mark || 'rival')::text`,
   parent: same,
@@ -171,10 +175,11 @@ const LOOKALIKES: ((c: string) => string)[] = [
   (c) => `normalize(${c}, NFD)`,
 ]
 const COLLIDERS = LOOKALIKES.map(
-  (lookalike): Rules => ({
+  (lookalike, i): Rules => ({
     ...CONTENT,
     own: lookalike,
     'own number': same,
+    'own position': (c) => `${c} + ${i * 100_000}`,
     'own hash': (c) => `sha256(${c} || convert_to(${lookalike("'a'")}, 'UTF8'))`,
     'json string': (c) => `to_json(${c} || m.mark || ${lookalike("'a'")})::text`,
     parent: lookalike,

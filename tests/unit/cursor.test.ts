@@ -35,7 +35,7 @@ test('a cursor with any one bit changed is refused', () => {
   for (let bit = 0; bit < bytes.length * 8; bit += 1) {
     const changed = Buffer.from(bytes)
     changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7))
-    expect(() => decodeCursor(SCOPE, changed.toString('base64url'), isAny)).toThrow('is not a cursor of this list')
+    expect(decodeCursor(SCOPE, changed.toString('base64url'), isAny)).toBeUndefined()
   }
 })
 
@@ -53,7 +53,7 @@ test.each([
   expect(decodeCursor(SCOPE, withChecksum(), isAny)).toEqual([1])
   for (const difference of [1, 2, 0xff]) {
     body[at] = (body[at] ?? 0) ^ difference
-    expect(() => decodeCursor(SCOPE, withChecksum(), isAny)).toThrow('is not a cursor of this list')
+    expect(decodeCursor(SCOPE, withChecksum(), isAny)).toBeUndefined()
     body[at] = (body[at] ?? 0) ^ difference
   }
 })
@@ -61,12 +61,12 @@ test.each([
 test('a cursor cut short at any place is refused', () => {
   const cursor = encodeCursor(SCOPE, [1])
   for (let end = 0; end < cursor.length; end += 1) {
-    expect(() => decodeCursor(SCOPE, cursor.slice(0, end), isAny)).toThrow('is not a cursor of this list')
+    expect(decodeCursor(SCOPE, cursor.slice(0, end), isAny)).toBeUndefined()
   }
 })
 
 test.each(['=', '==', '\n', ' '])('a cursor followed by %j is refused: a cursor has one spelling', (more) => {
-  expect(() => decodeCursor(SCOPE, encodeCursor(SCOPE, [1]) + more, isAny)).toThrow('is not a cursor of this list')
+  expect(decodeCursor(SCOPE, encodeCursor(SCOPE, [1]) + more, isAny)).toBeUndefined()
 })
 
 test('fingerprint depends on every part of a scope, and on its position', () => {
@@ -114,14 +114,16 @@ test.each<[unknown, boolean]>([
 describe('paginate', () => {
   const page = (stored: number, limit: number) =>
     paginate(
-      ['list'],
-      { limit, direction: 'ASC' },
-      isInt32,
-      async ({ limit: most, after, direction }) => {
-        expect([after, direction, most]).toEqual([undefined, 'ASC', limit])
-        return { rows: Array.from({ length: Math.min(stored, most) }, (_, i) => i), more: stored > most }
+      {
+        scope: ['list'],
+        isKey: isInt32,
+        keyOf: (row: number) => [row] as const,
+        select: async ({ limit: most, after, direction }) => {
+          expect([after, direction, most]).toEqual([undefined, 'ASC', limit])
+          return { rows: Array.from({ length: Math.min(stored, most) }, (_, i) => i), more: stored > most }
+        },
       },
-      (row) => [row],
+      { limit, direction: 'ASC' },
     )
 
   test.each([
@@ -131,10 +133,10 @@ describe('paginate', () => {
     [10, 10, 10, false],
     [11, 10, 10, true],
   ])('of %i rows, %i a page, returns %i and a next page: %s', async (stored, limit, count, more) => {
-    const { rows, cursorAfter } = await page(stored, limit)
+    const { rows, continuationAfter } = await page(stored, limit)
     expect(rows).toHaveLength(count)
-    const next = cursorAfter(count)
-    expect(next !== undefined).toBe(more)
+    const { cursor: next, more: hasMore } = continuationAfter(count)
+    expect([next !== undefined, hasMore]).toEqual([more, more])
     if (next !== undefined) expect(decodeCursor(fingerprint(['list', 'ASC']), next, isInt32)).toEqual([limit - 1])
   })
 })

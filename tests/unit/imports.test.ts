@@ -17,6 +17,7 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/app.ts', 'src/transfer/import.ts'],
   ['src/handlers/index.ts', 'src/recording/custom-event.ts'],
   ['src/handlers', 'src/handlers/events.ts'],
+  ['src/feed', 'src/recording/custom-event.ts'],
   ['src/http', 'src/handlers/context.ts'],
   ['src/recording', 'src/http/operations.ts'],
   ['src/demo', 'src/queries/projects.ts'],

@@ -84,7 +84,40 @@ export class Reads {
     )
   }
 
-  entryPageViews(projectId: string, window: Window, { direction, after, limit }: ByInstant) {
+  projectEvents(projectId: string, { direction, after, limit }: Keyset<readonly [number]>) {
+    return this.#slice<{ position: string }>(
+      limit,
+      `SELECT event_id, entry_id, contact_id, project_id, group_id, module_id, module_version_number, timestamp, page_id,
+         page_key, page_index, max_page_id, max_page_key, max_page_index, total_pages, event_type, view_type,
+         custom_event_name, custom_event_props, recorded_at, position
+       FROM events JOIN entries USING (project_id, entry_id) JOIN modules USING (project_id, module_id)
+       WHERE project_id = $1 ${after ? `AND position ${BEYOND[direction]} $3` : ''}
+       ORDER BY position ${direction} LIMIT $2`,
+      [projectId, limit + 1, ...(after ?? [])],
+    )
+  }
+
+  entries(projectId: string, window: Window, keyset: ByInstant) {
+    return this.#entries(projectId, window, keyset, 'entry_data')
+  }
+
+  entryPageViews(projectId: string, window: Window, keyset: ByInstant) {
+    return this.#entries(
+      projectId,
+      window,
+      keyset,
+      `(
+         SELECT coalesce(json_agg(json_build_object(
+           'timestamp', to_char(timestamp AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+           'page_id', page_id, 'page_key', page_key, 'page_index', page_index
+         ) ORDER BY timestamp, event_id), '[]')
+         FROM events
+         WHERE project_id = e.project_id AND entry_id = e.entry_id AND event_type = 'flowpage.viewed'
+       ) AS page_views`,
+    )
+  }
+
+  #entries(projectId: string, window: Window, { direction, after, limit }: ByInstant, column: string) {
     const values: unknown[] = [projectId, limit + 1]
     const place = (value: unknown) => `$${values.push(value)}`
     const conditions = [
@@ -95,14 +128,7 @@ export class Reads {
     ]
     return this.#slice<{ updated_at: Date; entry_id: string }>(
       limit,
-      `SELECT entry_id, group_id, project_id, module_id, contact_id, e.created_at, updated_at, (
-         SELECT coalesce(json_agg(json_build_object(
-           'timestamp', to_char(timestamp AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-           'page_id', page_id, 'page_key', page_key, 'page_index', page_index
-         ) ORDER BY timestamp, event_id), '[]')
-         FROM events
-         WHERE project_id = e.project_id AND entry_id = e.entry_id AND event_type = 'flowpage.viewed'
-       ) AS page_views
+      `SELECT entry_id, group_id, project_id, module_id, contact_id, e.created_at, updated_at, ${column}
        FROM (
          SELECT * FROM entries WHERE ${conditions.join(' AND ')}
          ORDER BY updated_at ${direction}, entry_id ${direction} LIMIT $2

@@ -30,13 +30,15 @@ export function sendResource(response: Response, resource: object): void {
 export function sendPage(request: Request, response: Response, page: Page<object>) {
   // No load of the bench asks for compression.
   response.set({ ...READ_HEADERS, Vary: 'X-Api-Key, accept-encoding' })
-  const next = page.cursorAfter(page.rows.length)
-  if (next !== undefined) {
+  const { cursor, more } = page.continuationAfter(page.rows.length)
+  if (cursor !== undefined) response.set('Next-Cursor', cursor)
+  if (cursor !== undefined && more) {
     const [path, query] = request.originalUrl.split('?')
     const parameters = new URLSearchParams(query)
-    parameters.set('cursor', next)
+    parameters.set('cursor', cursor)
+    parameters.delete('after')
     parameters.sort()
-    response.set({ 'Next-Cursor': next, Link: `<${path}?${parameters}>; rel="next"` })
+    response.set('Link', `<${path}?${parameters}>; rel="next"`)
   }
   response.json(page.rows)
 }

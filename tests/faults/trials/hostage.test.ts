@@ -57,18 +57,18 @@ function* records(): Generator<object> {
 async function fillLarge(): Promise<void> {
   // 65 MB of events: the quotation marks of the properties are escaped in a response.
   await sql`INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type,
-      custom_event_name, custom_event_props)
+      custom_event_name, custom_event_props, recorded_at, position)
     SELECT project_id, 'c' || i, ${HOSTILE.events}, ${instant}::timestamptz + i * interval '1 s', 1, 'custom_event:triggered', 'n',
-      '["' || repeat('","', 10900) || '"]'
+      '["' || repeat('","', 10900) || '"]', now(), i
     FROM generate_series(1, 1000) i, (VALUES ('hostile'), ('second')) AS projects (project_id)`.execute(db)
   // 1,000 entries with 1,000 page views each, under long names: 560 MB.
   await sql`INSERT INTO entries (project_id, entry_id, module_id, contact_id, created_at, updated_at, entry_data)
     SELECT 'hostile', 'v' || i, 'quiz', 'c', ${instant}, ${instant}::timestamptz + i * interval '1 s', '{}'
     FROM generate_series(1, 200) i`.execute(db)
   await sql`INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type, view_type,
-      page_id, page_key, page_index)
+      page_id, page_key, page_index, recorded_at, position)
     SELECT 'hostile', 'v' || i || '-' || k, 'v' || i, ${instant}::timestamptz + k * interval '1 ms', 1, 'flowpage.viewed', 'flowpage',
-      'p', repeat('k', 500), k
+      'p', repeat('k', 500), k, now(), 1000 * i + k
     FROM generate_series(1, 200) i, generate_series(1, 1000) k`.execute(db)
   await sql.raw(storePageViews("SELECT project_id, entry_id FROM entries WHERE project_id = 'hostile'")).execute(db)
   await sql`ANALYZE`.execute(db)
