@@ -8,6 +8,7 @@ import { keysCommand } from './keys.ts'
 import { migrateCommand } from './migrate.ts'
 import { projectsCommand } from './projects.ts'
 import { serveCommand } from './serve.ts'
+import { tailCommand } from './tail.ts'
 
 const EPILOGUE = `
 Settings are environment variables, described in README.md. Without DATABASE_URL
@@ -27,6 +28,7 @@ export function createProgram(context: Context): Command {
     keysCommand,
     importCommand,
     exportCommand,
+    tailCommand,
   ]
   for (const command of commands) program.addCommand(command(context))
   configureOutput(program, context)

@@ -1,11 +1,11 @@
 import type { components } from '../../generated/api.ts'
 import { entryNotFound } from '../domain/errors.ts'
 import { JsonText } from '../domain/json-text.ts'
+import { entryEvent } from '../feed/event-records.ts'
 import type { Handler } from '../http/operations.ts'
 import { findEntry, findEventContext, selectEntriesPage, selectEntryPageViewsPage } from '../queries/entries.ts'
 import { selectEventsPage } from '../queries/events.ts'
 import type { Context } from './context.ts'
-import { entryEvent } from './entry-event.ts'
 
 type FlowEntry = components['schemas']['FlowEntry']
 type EntryPageViews = components['schemas']['EntryPageViews']

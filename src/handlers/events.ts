@@ -1,11 +1,11 @@
 import { SMALL_ROW_bytes } from '../database/large-rows.ts'
 import type { Page } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
+import { projectEvent } from '../feed/event-records.ts'
 import type { Handler, OperationRequest } from '../http/operations.ts'
 import { selectFeedPage } from '../queries/events.ts'
 import { parseCustomEvent } from '../recording/custom-event.ts'
 import type { Context } from './context.ts'
-import { entryEvent } from './entry-event.ts'
 
 /**
  * The most events of a page that was waited for, so that a thousand followers of one event need little memory. What follows
@@ -28,11 +28,7 @@ export const listProjectEvents: Handler<'listProjectEvents', Context> = async (r
   const isAwaited = first.rows.length === 0 && wait > 0
   const selectAwaited = () => select(Math.min(limit, MAX_AWAITED_EVENTS))
   const page = isAwaited ? await waitForEvents(request, context, first, selectAwaited) : first
-  return page.map((event) => ({
-    ...entryEvent(event, event),
-    recorded_at: event.recorded_at,
-    position: event.position,
-  }))
+  return page.map(projectEvent)
 }
 
 /** Waits until the page has events, or as long as the request allows; the page is empty then. */

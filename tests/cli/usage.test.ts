@@ -30,6 +30,7 @@ const COMMANDS = [
   'keys rotate',
   'import',
   'export',
+  'tail',
 ]
 
 describe('help', () => {

@@ -105,7 +105,7 @@ PAGES = {}
 @schemathesis.hook
 def after_call(context, case, response):
     for cursor in response.headers.get('next-cursor', []):
-        filters = {name: value for name, value in case.query.items() if name not in ('limit', 'cursor')}
+        filters = {name: value for name, value in case.query.items() if name not in ('limit', 'cursor', 'after', 'wait')}
         PAGES[cursor] = (dict(case.path_parameters), filters)
 
 
@@ -120,6 +120,22 @@ def use_known_cursor(case):
     path_parameters, filters = PAGES[cursor]
     case.path_parameters.update(path_parameters)
     case.query = {**filters, **{name: case.query[name] for name in ('limit', 'cursor') if name in case.query}}
+
+
+def choose_place(case):
+    """Uses `after` without a cursor, `after` and `wait` with ascending direction, and waits for a second at most."""
+    after, wait = (case.query.get(name) for name in ('after', 'wait'))
+    is_given = isinstance(after, int) and 0 <= after < 2**53
+    is_waiting = isinstance(wait, int) and 0 < wait <= 30
+    if is_given:
+        case.query.pop('cursor', None)
+    elif is_waiting and 'cursor' in case.query and case.query.get('direction') != 'ASC':
+        del case.query['wait']
+        return
+    if is_waiting:
+        case.query['wait'] = 1
+    if (is_given or is_waiting) and case.query.get('direction') in (None, 'DESC'):
+        case.query['direction'] = 'ASC'
 
 
 # By idempotency key, the event that was sent with it.
@@ -140,5 +156,5 @@ def use_own_idempotency_key(case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    for rule in (make_keys_unique, order_window, use_known_cursor, use_own_idempotency_key):
+    for rule in (make_keys_unique, order_window, use_known_cursor, choose_place, use_own_idempotency_key):
         rule(case)

@@ -31,8 +31,15 @@ export const NOT_REPLAYABLE: Rule<Exchange>[] = [
 /** Why the service rejects with 400 what Prism accepts, by the issues that the response lists. */
 export const EXPECTED_DISAGREEMENTS: Rule<string>[] = [
   ['OpenAPI 3.0 cannot close the query of an operation', matches(/^\/query\/.* is not a known parameter; /)],
-  ['no schema can tie a cursor to one list', matches(/^\/query\/cursor is not a cursor of this list /)],
+  [
+    'no schema can tie a cursor to one list',
+    matches(/^\/query\/cursor is (not a cursor of this list|a cursor of direction=ASC;) /),
+  ],
   ['no schema can compare two parameters', matches(/^\/query\/updated_before must be later than updated_after$/)],
+  [
+    'no schema can tie one parameter to another',
+    matches(/^\/query\/(after cannot be combined with cursor|(after|wait) is only possible with direction=ASC$)/),
+  ],
   ['no schema can refer to the current time', matches(/^\/body\/timestamp must be at most 24 hours ahead /)],
   ['date-time allows leap seconds and the year 0; timestamps here do not', matches(/ the (second|year) must be /)],
   [

@@ -1,6 +1,7 @@
 import type { components } from '../../generated/api.ts'
 
 type EntryEvent = components['schemas']['EntryEvent']
+type ProjectEvent = components['schemas']['ProjectEvent']
 
 type Optional<T> = { [K in keyof T]: T[K] | null }
 type StoredEvent = Optional<Omit<EntryEvent, keyof EventContext>> &
@@ -34,4 +35,9 @@ export function entryEvent(
     custom_event_name: stored.custom_event_name ?? undefined,
     custom_event_props: stored.custom_event_props ?? undefined,
   } satisfies Record<keyof EntryEvent, unknown>
+}
+
+/** An event as in the feed. */
+export function projectEvent(event: EventContext & StoredEvent & Pick<ProjectEvent, 'recorded_at' | 'position'>) {
+  return { ...entryEvent(event, event), recorded_at: event.recorded_at, position: event.position }
 }

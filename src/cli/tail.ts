@@ -1,0 +1,100 @@
+import { styleText } from 'node:util'
+import { Command, InvalidArgumentError } from 'commander'
+import type { components } from '../../generated/api.ts'
+import { readConfig } from '../config.ts'
+import type { Database } from '../database/pool.ts'
+import { projectEvent } from '../feed/event-records.ts'
+import { Followers } from '../feed/followers.ts'
+import { selectFeedPage } from '../queries/events.ts'
+import { selectLastPositions } from '../queries/projects.ts'
+import { resourceId } from './arguments.ts'
+import type { Context, Output } from './context.ts'
+import { onDatabase } from './interruptible.ts'
+import { print } from './output.ts'
+import { requireProject } from './projects.ts'
+
+type ProjectEvent = components['schemas']['ProjectEvent']
+
+const PAGE_ROWS = 1_000
+/** How long one wait for events may last; another follows. */
+const WAIT_ms = 30_000
+
+interface TailOptions {
+  project: string
+  since: 'now' | number
+  json?: boolean
+}
+
+export const tailCommand = ({ env, stdout }: Context) =>
+  new Command('tail')
+    .description('print the events of a project as they are recorded and imported, until it is interrupted')
+    .requiredOption('--project <id>', 'project id (required)', resourceId)
+    .option('--since <place>', 'where to begin: start, now, or behind a position', place, 'now')
+    .option('--json', 'print each event as in the feed of the API, one JSON object on a line')
+    .action(({ project, since, json }: TailOptions) =>
+      onDatabase(readConfig(env), async (db) => {
+        await requireProject(db, project)
+        const format = json ? JSON.stringify : lineOf(stdout)
+        await follow(db, project, since === 'now' ? await lastPosition(db, project) : since, async (events) =>
+          print(stdout, events.map((event) => `${format(event)}\n`).join('')),
+        )
+      }),
+    )
+
+function place(text: string): TailOptions['since'] {
+  if (text === 'now') return text
+  if (text === 'start') return 0
+  const position = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (!Number.isSafeInteger(position))
+    throw new InvalidArgumentError('Expected start, now, or the position of an event.')
+  return position
+}
+
+async function lastPosition(db: Database, projectId: string): Promise<number> {
+  const [project] = await selectLastPositions(db, [projectId])
+  return project?.last_position ?? 0
+}
+
+/** Hands all events behind a position to `receive`, in pages, and then those that come. Ends with an error of either. */
+async function follow(
+  db: Database,
+  projectId: string,
+  position: number,
+  receive: (events: ProjectEvent[]) => Promise<void>,
+): Promise<never> {
+  const followers = new Followers(db, { maxFollowers: 2 })
+  // Memory is the operator's own here.
+  const lease = { extend: async () => {}, pause: <T>({ ended }: { ended: Promise<T> }) => ended }
+  const query = { limit: PAGE_ROWS, direction: 'ASC', wait: 0 } as const
+  let seen = position
+  let known = position
+  for (;;) {
+    const { rows } = await selectFeedPage(db, { path: { projectId }, query, lease }, [seen])
+    seen = rows.at(-1)?.position ?? seen
+    if (rows.length > 0) await receive(rows.map(projectEvent))
+    else known = (await followers.wait(projectId, Math.max(seen, known), WAIT_ms).ended) ?? known
+  }
+}
+
+/** Formats an event for people: when and in which module it happened, what, and in whose entry. */
+function lineOf(stdout: Output): (event: ProjectEvent) => string {
+  const paint = (style: Parameters<typeof styleText>[0], text: string) =>
+    stdout.isTTY ? styleText(style, text, { validateStream: false }) : text
+  return (event) => {
+    const what = event.custom_event_name ?? event.page_key ?? event.page_id ?? ''
+    const props = event.custom_event_props === '{}' ? '' : (event.custom_event_props ?? '')
+    return [
+      paint('dim', event.timestamp),
+      paint('cyan', printable(event.module_id)),
+      event.custom_event_name === undefined ? event.event_type : paint('yellow', 'custom event'),
+      paint('bold', printable(what)),
+      printable(props),
+      paint('dim', `entry ${printable(event.entry_id)}`),
+    ]
+      .filter((part) => part !== '')
+      .join('  ')
+  }
+}
+
+/** Names and properties may contain line breaks and terminal escapes. */
+const printable = (text: string) => text.replace(/\p{Cc}+/gu, ' ')

@@ -1,0 +1,81 @@
+import { once } from 'node:events'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import type { components } from '../../generated/api.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { kill, type Process, runFlowtrail } from '../support/service.ts'
+import { flowtrailWith } from './run.ts'
+
+type ProjectEvent = components['schemas']['ProjectEvent']
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+function tail(...options: string[]): Process {
+  const process = runFlowtrail(['tail', '--project', 'demo', ...options], { DATABASE_URL: api.databaseUrl })
+  onTestFinished(() => kill(process))
+  return process
+}
+
+async function record(custom_event_name: string, custom_event_props = '{}') {
+  const identifiers = [{ key: 'email', value: '"amara.okafor@example.com"' }]
+  const body = {
+    module_id: 'skin-quiz',
+    timestamp: '2026-03-01T10:00:00Z',
+    custom_event_name,
+    custom_event_props,
+    identifiers,
+  }
+  const response = await api.call({ method: 'POST', path: '/projects/demo/events', body })
+  expect(response.statusCode).toBe(200)
+}
+
+const feed = async (): Promise<ProjectEvent[]> =>
+  (await api.call({ path: '/projects/demo/events?direction=ASC&limit=1000' })).json()
+
+const linesOf = ({ stdout }: Process) => stdout().split('\n').slice(0, -1)
+const untilLines = (process: Process, count: number) =>
+  vi.waitFor(() => expect(linesOf(process)).toHaveLength(count), { timeout: 30_000, interval: 20 })
+
+test('prints all events and then those that come, until it is interrupted', async () => {
+  const before = (await feed()).length
+  const process = tail('--since', 'start')
+  await untilLines(process, before)
+  await record('bought', '{"plan":\n"pro"}')
+  await untilLines(process, before + 1)
+  expect(linesOf(process).slice(0, 2)).toEqual([
+    '2026-03-01T09:31:10.250Z  skin-quiz  flowpage.viewed  skin-type  entry 019ca8bb-b5c0-7000-8000-000000000001',
+    '2026-03-01T09:31:40.000Z  skin-quiz  custom event  newsletter_opt_in  {"list":"spring"}  entry 019ca8bb-b5c0-7000-8000-000000000001',
+  ])
+  expect(linesOf(process).at(-1)).toContain('  bought  {"plan": "pro"}  ')
+  process.child.kill('SIGINT')
+  expect([await process.exit, process.stderr()]).toEqual([130, 'flowtrail: interrupted\n'])
+})
+
+test('prints events as in the feed, behind a position', async () => {
+  const events = await feed()
+  const process = tail('--json', '--since', String(events[0]?.position))
+  await untilLines(process, events.length - 1)
+  expect(linesOf(process).map((line) => JSON.parse(line))).toEqual(events.slice(1))
+})
+
+test('ends quietly when nobody reads it any longer', async () => {
+  const process = tail('--since', 'start')
+  await once(process.child.stdout as NonNullable<typeof process.child.stdout>, 'data')
+  process.child.stdout?.destroy()
+  await record('unread')
+  expect([await process.exit, process.stderr()]).toEqual([0, ''])
+})
+
+test.each([
+  [['--since', 'soon'], 2, 'Expected start, now, or the position of an event.'],
+  [['--since', '-1'], 2, 'Expected start, now, or the position of an event.'],
+  [['--since', '9007199254740992'], 2, 'Expected start, now, or the position of an event.'],
+  [['--project', 'nowhere'], 1, 'Project nowhere does not exist.'],
+])('%j is refused with status %i', async (options, status, message) => {
+  const refused = await flowtrailWith({ DATABASE_URL: api.databaseUrl })('tail', '--project', 'demo', ...options)
+  expect([refused.status, refused.stdout]).toEqual([status, ''])
+  expect(refused.stderr).toContain(message)
+})
