@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config'
 
 const EXCLUDED = [
   'tests/browser/**',
+  'tests/connectors/**',
   'tests/contract/proxy/mock.test.ts',
   'tests/faults/trials/**',
   '**/node_modules/**',
@@ -52,6 +53,7 @@ export default defineConfig({
         extends: true,
         test: { name: 'trials', include: ['tests/faults/trials/**/*.test.ts'], fileParallelism: false },
       },
+      { extends: true, test: { name: 'connectors', include: ['tests/connectors/**/*.test.ts'] } },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
   },

@@ -46,6 +46,13 @@ const MILLISECONDS = /\.\d{3}Z$/
 /** The query as sent, before validation. */
 const queryOf = ({ query }: { query: unknown }) => query as Record<string, string[]>
 const bodyOf = ({ body }: { body: unknown }) => (body ?? {}) as Row
+/** Changes the events of ascending pages of the feed. */
+const mapFeed = (change: (events: Row[]) => Row[]): Mutation =>
+  mapBody(({ request, reply }, body) => {
+    const { direction } = request.query as { direction?: string }
+    const isPage = operationOf(request.routeOptions) === 'listProjectEvents' && reply.statusCode === 200
+    return isPage && direction === 'ASC' ? change(body as Row[]) : body
+  })
 const dropHeader = (name: string) => changeRequest(({ raw }) => void delete raw.headers[name])
 
 export const MUTANTS: Record<string, Mutant> = {
@@ -542,6 +549,125 @@ export const MUTANTS: Record<string, Mutant> = {
     operation: 'listModuleVersions',
     detectedBy: ['tests'],
     evidence: /refuses a cursor of/,
+  },
+
+  // The feed
+  'feed-event-twice': {
+    does: 'has the first event of an ascending page twice',
+    mutate: mapFeed((events) => [...events.slice(0, 1), ...events]),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /feed|page|expected/,
+  },
+  'feed-gap-filled-later': {
+    does: 'omits an event of the feed for a moment, and then has it before others',
+    mutate: (app) => {
+      const seen = new Set<unknown>()
+      mapFeed((events) =>
+        events.filter(({ event_id }, i) => i === events.length - 1 || seen.size === seen.add(event_id).size),
+      )(app, undefined as never)
+    },
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /feed|page|expected/,
+  },
+  'feed-late-event-at-its-timestamp': {
+    does: 'has a late event at the place of its timestamp',
+    mutate: mapFeed((events) => events.toSorted((a, b) => (String(a.timestamp) < String(b.timestamp) ? -1 : 1))),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /feed|expected/,
+  },
+  'feed-last-page-without-cursor': {
+    does: 'sends no Next-Cursor with the last page of the feed',
+    mutate: changeHead(({ reply }) => {
+      if (!reply.hasHeader('link')) reply.removeHeader('next-cursor')
+    }),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /cursor|undefined/,
+  },
+  'feed-link-on-last-page': {
+    does: 'links on from the last page of the feed',
+    mutate: changeHead(({ request, reply }) => {
+      const cursor = reply.getHeader('next-cursor')
+      if (cursor !== undefined && !reply.hasHeader('link')) {
+        reply.header('link', `<${request.url.split('?')[0]}?cursor=${cursor}&direction=ASC>; rel="next"`)
+      }
+    }),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /link|expected|cursor/,
+  },
+  'feed-after-inclusive': {
+    does: 'begins with the event at `after`, not behind it',
+    mutate: changeRequest((request) => {
+      const query = request.query as { after?: number }
+      if (query.after) query.after -= 1
+    }, 'preHandler'),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /after|expected/,
+  },
+  'feed-wait-ignored': {
+    does: 'does not wait for events',
+    mutate: changeRequest((request) => {
+      const query = request.query as { wait?: number }
+      if (query.wait !== undefined) query.wait = 0
+    }, 'preHandler'),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /wait|expected/,
+  },
+  'feed-wait-without-direction': {
+    does: 'takes a wait as a wish for ascending direction',
+    mutate: changeRequest((request) => {
+      const query = request.query as { wait?: number; direction?: string }
+      if (query.wait) query.direction = 'ASC'
+    }, 'preHandler'),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /wait/,
+  },
+  'feed-recorded-at-is-timestamp': {
+    does: 'returns the timestamp of an event as recorded_at',
+    mutate: mapRecords('listProjectEvents', (event) => ({ ...event, recorded_at: event.timestamp })),
+    guards: ['feed/feed'],
+    operation: 'listProjectEvents',
+    detectedBy: ['tests'],
+    evidence: /recorded|expected/,
+  },
+  'feed-position-as-text': {
+    does: 'returns positions as strings',
+    mutate: mapRecords('listProjectEvents', (event) => ({ ...event, position: `${event.position}` })),
+    guards: ['contract/examples'],
+    operation: 'listProjectEvents',
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /position|is not of type "integer"/,
+  },
+  'event-id-missing': {
+    does: 'omits the id of an event',
+    mutate: mapRecords('listEntryEvents', ({ event_id: _, ...event }) => event),
+    guards: ['contract/examples'],
+    operation: 'listEntryEvents',
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /event_id/,
+  },
+  'entries-without-data': {
+    does: 'returns entries of a list without their user data',
+    mutate: mapRecords('listEntries', (entry) => ({ ...entry, entry_data: '{}' })),
+    guards: ['http/isolation'],
+    operation: 'listEntries',
+    detectedBy: ['tests'],
+    evidence: /entry_data|entries/,
   },
 
   // Lists

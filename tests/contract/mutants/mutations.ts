@@ -55,13 +55,16 @@ export const mapPayload =
       route.onSend = [...[route.onSend ?? []].flat(), last]
     })
 
-/** Changes the request before the server processes it. @param at the body exists only at `preValidation` */
+/**
+ * Changes the request before the server processes it.
+ * @param at the body exists only from `preValidation` on; at `preHandler` the request is valid and has its defaults
+ */
 export const changeRequest = (
   change: (request: FastifyRequest) => void,
-  at: 'onRequest' | 'preValidation' = 'onRequest',
+  at: 'onRequest' | 'preValidation' | 'preHandler' = 'onRequest',
 ): Mutation => {
   const hook = async (request: FastifyRequest) => change(request)
-  return (app) => (at === 'onRequest' ? app.addHook('onRequest', hook) : app.addHook('preValidation', hook))
+  return (app) => app.addHook(at as 'onRequest', hook)
 }
 
 /** Replaces the server's API key check by another, which may call it. */
