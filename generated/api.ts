@@ -509,7 +509,7 @@ export interface components {
             custom_event_props?: string;
             /**
              * Format: date-time
-             * @description When the event was recorded or imported.
+             * @description When the event was recorded or imported. It does not sort events as `position` does.
              */
             recorded_at: IsoTimestamp;
             /**
@@ -941,13 +941,15 @@ export interface components {
          */
         UpdatedBefore: IsoTimestamp;
         /**
-         * @description Only events behind this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
+         * @description Only events after this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
          *     `cursor`.
          */
         After: number;
         /**
-         * @description How many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. Give your client
-         *     a timeout that is a few seconds longer.
+         * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. The
+         *     page has then at most 16 events, and a `Link` if there are more; it may be empty before the time is over when the
+         *     service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
+         *     waiting requests of a project get a `503`.
          */
         Wait: number;
         /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
@@ -1485,13 +1487,15 @@ export interface operations {
                  */
                 cursor?: components["parameters"]["Cursor"];
                 /**
-                 * @description Only events behind this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
+                 * @description Only events after this `position`: the greatest one of your copy, or 0. Only with `direction=ASC`, and not with
                  *     `cursor`.
                  */
                 after?: components["parameters"]["After"];
                 /**
-                 * @description How many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. Give your client
-                 *     a timeout that is a few seconds longer.
+                 * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. The
+                 *     page has then at most 16 events, and a `Link` if there are more; it may be empty before the time is over when the
+                 *     service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
+                 *     waiting requests of a project get a `503`.
                  */
                 wait?: components["parameters"]["Wait"];
             };

@@ -51,9 +51,9 @@ const TIMEOUT_CHECK_INTERVAL_ms = 1_000
 
 /**
  * How long nothing may be received or sent while a request or its response is under way. It is longer than the timeout of
- * requests, which is reported to the client.
+ * requests, which is reported to the client, and than a request waits for events and is then read.
  */
-const IDLE_TIMEOUT_ms = REQUEST_TIMEOUT_ms + 5_000
+const IDLE_TIMEOUT_ms = REQUEST_TIMEOUT_ms + 30_000
 
 /** Longer than any path that Node accepts, so that no id is too long for the router. */
 const MAX_PARAM_LENGTH = 64 * 1024

@@ -16,8 +16,8 @@ import { requireProject } from './projects.ts'
 type ProjectEvent = components['schemas']['ProjectEvent']
 
 const PAGE_ROWS = 1_000
-/** How long one wait for events may last; another follows. */
-const WAIT_ms = 30_000
+/** How long one wait for events may last; another follows, unless the database is away. */
+const WAIT_ms = 5_000
 
 interface TailOptions {
   project: string
@@ -27,9 +27,9 @@ interface TailOptions {
 
 export const tailCommand = ({ env, stdout }: Context) =>
   new Command('tail')
-    .description('print the events of a project as they are recorded and imported, until it is interrupted')
+    .description('print the events of a project as they are recorded and imported')
     .requiredOption('--project <id>', 'project id (required)', resourceId)
-    .option('--since <place>', 'where to begin: start, now, or behind a position', place, 'now')
+    .option('--since <place>', 'where to begin: start, now, or after a position', place, 'now')
     .option('--json', 'print each event as in the feed of the API, one JSON object on a line')
     .action(({ project, since, json }: TailOptions) =>
       onDatabase(readConfig(env), async (db) => {
@@ -64,7 +64,7 @@ async function follow(
 ): Promise<never> {
   const followers = new Followers(db, { maxFollowers: 2 })
   // Memory is the operator's own here.
-  const lease = { extend: async () => {}, pause: <T>({ ended }: { ended: Promise<T> }) => ended }
+  const lease = { extend: async () => {}, begin: async () => {}, pause: <T>({ ended }: { ended: Promise<T> }) => ended }
   const query = { limit: PAGE_ROWS, direction: 'ASC', wait: 0 } as const
   let seen = position
   let known = position
@@ -86,7 +86,7 @@ function lineOf(stdout: Output): (event: ProjectEvent) => string {
     return [
       paint('dim', event.timestamp),
       paint('cyan', printable(event.module_id)),
-      event.custom_event_name === undefined ? event.event_type : paint('yellow', 'custom event'),
+      event.custom_event_name === undefined ? printable(event.event_type) : paint('yellow', 'custom event'),
       paint('bold', printable(what)),
       printable(props),
       paint('dim', `entry ${printable(event.entry_id)}`),
@@ -97,4 +97,4 @@ function lineOf(stdout: Output): (event: ProjectEvent) => string {
 }
 
 /** Names and properties may contain line breaks and terminal escapes. */
-const printable = (text: string) => text.replace(/\p{Cc}+/gu, ' ')
+const printable = (text: string) => text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ')

@@ -1,7 +1,15 @@
 import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
-import { type Direction, type Keyset, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
+import {
+  type Direction,
+  type Keyset,
+  type Page,
+  type PageQuery,
+  paginate,
+  type Slice,
+  type SortKey,
+} from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import { type SizedRow, selectPage } from './large-rows.ts'
@@ -83,6 +91,21 @@ interface ListOptions {
   filters: string[]
 }
 
+interface ListRequest<Op extends ListOperation> {
+  path: PathOf<Op>
+  query: QueryOf<Op> & PageQuery
+}
+
+/**
+ * The query of a list. Its page begins after the request's cursor, else after the key `start`.
+ * @throws ApiError invalid_request for a cursor of another list and for an empty window
+ */
+interface List<Request, Key, Row> {
+  (db: Database, request: Request & { lease: ReadLease }, start?: Key): Promise<Page<Row>>
+  /** A page without rows that begins where the request's page does. */
+  empty: (request: Request, start?: Key) => Promise<Page<Row>>
+}
+
 type AnyFilters = [name: string, filter: Filter<string, string>][]
 
 /**
@@ -90,7 +113,6 @@ type AnyFilters = [name: string, filter: Filter<string, string>][]
  *
  * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
  * for a query around that one; unless it `isWhole`, the query leaves out the values of large rows (see `sizedColumns`)
- * @returns a query, which begins after the key `start` or the request's cursor, and throws ApiError invalid_request for a cursor of another list and for an empty window
  */
 export function defineList<
   Op extends ListOperation,
@@ -100,11 +122,7 @@ export function defineList<
 >(
   descriptor: ListDescriptor<Op, Table, SortColumns>,
   build: (db: Database, page: Clauses, inOrder: Clauses, isWhole: boolean) => SelectQuery<Row>,
-): (
-  db: Database,
-  request: { path: PathOf<Op>; query: QueryOf<Op> & PageQuery; lease: ReadLease },
-  start?: KeyOf<Table, SortColumns>,
-) => Promise<Page<Row>> {
+): List<ListRequest<Op>, KeyOf<Table, SortColumns>, Row> {
   const { operation, table } = descriptor
   const scope = Object.entries<string>(descriptor.scope)
   const filters = Object.entries(descriptor.filters) as AnyFilters
@@ -140,20 +158,40 @@ export function defineList<
   const origin = descriptor.origin as SortKey | undefined
   const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
 
-  return async (db, { path, query, lease }, start) => {
+  const paginateWith = (
+    select: (keyset: Keyset<SortKey>, scope: string[], filters: (string | undefined)[]) => Promise<Slice<Row>>,
+    { path, query }: ListRequest<Op>,
+    start: KeyOf<Table, SortColumns> | undefined,
+  ) => {
     const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
     const filterValues = readFilters(filters, query)
-    const select = ({ direction, after, limit }: Keyset<SortKey>) => {
+    const list = {
+      scope: [operation, ...scopeValues, ...filterValues],
+      isKey: isSortKey,
+      keyOf,
+      select: (keyset: Keyset<SortKey>) => select(keyset, scopeValues, filterValues),
+      origin,
+    }
+    return paginate(list, query, start as SortKey | undefined)
+  }
+
+  const selectRows: List<ListRequest<Op>, KeyOf<Table, SortColumns>, Row> = async (db, request, start) => {
+    const select = (
+      { direction, after, limit }: Keyset<SortKey>,
+      scopeValues: string[],
+      filterValues: (string | undefined)[],
+    ) => {
       const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
       const values = filterValues.filter((value) => value !== undefined)
       const options = { direction, isFirstPage: after === undefined, filters: given }
-      const selectRows = (count: number, isWhole: boolean) =>
+      const selectCount = (count: number, isWhole: boolean) =>
         queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
-      return selectPage(limit, lease, selectRows, keyOf)
+      return selectPage(limit, request.lease, selectCount, keyOf)
     }
-    const list = { scope: [operation, ...scopeValues, ...filterValues], isKey: isSortKey, keyOf, select, origin }
-    return paginate(list, query, start as SortKey | undefined)
+    return paginateWith(select, request, start)
   }
+  selectRows.empty = (request, start) => paginateWith(async () => ({ rows: [], more: false }), request, start)
+  return selectRows
 }
 
 const AFTER = { ASC: '>', DESC: '<' }

@@ -7,15 +7,17 @@ export interface Wait<Result> {
 /** The leave of a read to hold data in memory. */
 export interface ReadLease {
   /**
-   * Waits until the read may hold as many bytes, instead of those that it was admitted with.
+   * Waits until the read may hold as many bytes, instead of those that it was admitted with, for large values.
    * @throws ApiError service_unavailable when that takes too long or the client is gone
    */
   extend(bytes: number): Promise<void>
 
   /**
-   * Waits without holding anything, and then until the read may hold as many bytes. Stops the wait when the client goes.
-   * @returns what the wait ends with
+   * Waits until a read that holds nothing yet, or has paused, may hold as many bytes.
    * @throws ApiError service_unavailable when that takes too long or the client is gone
    */
-  pause<Result>(wait: Wait<Result>, bytes: number): Promise<Result>
+  begin(bytes: number): Promise<void>
+
+  /** Waits for something without holding anything; a client that goes cancels it. @returns what the wait ends with */
+  pause<Result>(wait: Wait<Result>): Promise<Result>
 }

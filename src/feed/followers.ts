@@ -1,11 +1,11 @@
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../database/pool.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import type { Wait } from '../domain/read-lease.ts'
 import { selectLastPositions } from '../queries/projects.ts'
 
 export interface FollowersOptions {
-  /** How many requests may wait at once; half of them in one project. */
+  /** How many requests may follow feeds at once; half of them in one project. */
   maxFollowers: number
   /** How often the database is asked for new events, in milliseconds. */
   pollInterval_ms?: number
@@ -15,26 +15,26 @@ export interface FollowersOptions {
 const POLL_INTERVAL_ms = 200
 
 /** A request that waits for events of its project after a position. */
-interface Follower {
-  projectId: string
+interface Waiting {
   position: number
-  deadline_ms: number
-  end: (lastPosition?: number) => void
+  end: (lastPosition: number) => void
 }
 
 /**
- * The requests that wait for events (docs/adr/0020). While there are any, one look-up after another asks for the last
- * positions of all their projects, so that a waiting request costs the database nothing, and an event of any process ends
- * its wait.
+ * The requests that wait for events (ADR 0020). While there are any, one look-up after another asks for the last positions of
+ * all their projects, so that a waiting request costs the database nothing, and an event of any process ends its wait.
  */
 export class Followers {
   readonly #db: Database
   readonly #maxFollowers: number
   readonly #pollInterval_ms: number
-  readonly #byProject = new Map<string, Set<Follower>>()
+  readonly #countByProject = new Map<string, number>()
+  readonly #waiting = new Map<string, Set<Waiting>>()
+  readonly #closing = new AbortController()
   #isPolling = false
-  #isClosed = false
-  /** How many requests wait. */
+  /** Why the last look-up failed. */
+  #error: unknown
+  /** How many requests follow feeds. */
   count = 0
 
   constructor(db: Database, { maxFollowers, pollInterval_ms = POLL_INTERVAL_ms }: FollowersOptions) {
@@ -44,56 +44,78 @@ export class Followers {
   }
 
   /**
-   * Waits until the project has an event after the position, or the time is over, or the followers are closed. Ends with
-   * the position of the project's last event in the first case, else with undefined.
-   * @throws ApiError service_unavailable when too many wait
+   * Counts a request that may wait, until the returned function is called.
+   * @throws ApiError service_unavailable when there are too many
+   */
+  enter(projectId: string): () => void {
+    const ofProject = this.#countByProject.get(projectId) ?? 0
+    if (this.count >= this.#maxFollowers || ofProject >= this.#maxFollowers / 2) throw serviceUnavailable()
+    this.#count(projectId, 1)
+    return () => this.#count(projectId, -1)
+  }
+
+  /**
+   * Waits until the project has an event after the position, and ends with the position of its last one. Ends with undefined
+   * when it is cancelled, the time is over, or the followers are closed. Rejects with the database's error if the time is over
+   * and nobody knows whether there is an event.
    */
   wait(projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
-    const followers = this.#byProject.get(projectId) ?? new Set()
-    if (this.count >= this.#maxFollowers || followers.size >= this.#maxFollowers / 2) throw serviceUnavailable()
-    const { promise: ended, resolve } = Promise.withResolvers<number | undefined>()
-    const follower: Follower = {
-      projectId,
-      position,
-      deadline_ms: performance.now() + timeout_ms,
-      end: (lastPosition) => {
-        if (followers.delete(follower)) this.count -= 1
-        if (followers.size === 0) this.#byProject.delete(projectId)
-        resolve(lastPosition)
-      },
+    const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()
+    const waiting = this.#waiting.get(projectId) ?? new Set()
+    this.#waiting.set(projectId, waiting)
+    const leave = () => {
+      clearTimeout(timer)
+      this.#closing.signal.removeEventListener('abort', cancel)
+      waiting.delete(one)
+      if (waiting.size === 0 && this.#waiting.get(projectId) === waiting) this.#waiting.delete(projectId)
     }
-    followers.add(follower)
-    this.#byProject.set(projectId, followers)
-    this.count += 1
-    if (this.#isClosed) follower.end()
+    const end = (lastPosition?: number) => {
+      leave()
+      resolve(lastPosition)
+    }
+    const cancel = () => end()
+    const one = { position, end }
+    const timer = setTimeout(() => {
+      leave()
+      if (this.#error === undefined) resolve(undefined)
+      else reject(this.#error)
+    }, timeout_ms)
+    waiting.add(one)
+    this.#closing.signal.addEventListener('abort', cancel)
+    if (this.#closing.signal.aborted) cancel()
     else if (!this.#isPolling) void this.#poll()
-    return { ended, cancel: () => follower.end() }
+    return { ended, cancel }
   }
 
   /** Ends all waits, and those that are still to begin. */
   close(): void {
-    this.#isClosed = true
-    for (const follower of this.#all()) follower.end()
+    this.#closing.abort()
   }
 
   async #poll(): Promise<void> {
     this.#isPolling = true
-    while (this.count > 0) {
-      await setTimeout(this.#pollInterval_ms, undefined, { ref: false })
-      // Without the database nobody learns of events; whoever reads next learns why.
-      const projects = await selectLastPositions(this.#db, [...this.#byProject.keys()]).catch(() => [])
-      const lastPositions = new Map(projects.map(({ project_id, last_position }) => [project_id, last_position]))
-      const now_ms = performance.now()
-      for (const follower of this.#all()) {
-        const lastPosition = lastPositions.get(follower.projectId) ?? 0
-        if (lastPosition > follower.position) follower.end(lastPosition)
-        else if (follower.deadline_ms <= now_ms) follower.end()
+    for (;;) {
+      await sleep(this.#pollInterval_ms)
+      if (this.#waiting.size === 0) break
+      try {
+        const projects = await selectLastPositions(this.#db, [...this.#waiting.keys()])
+        this.#error = undefined
+        for (const { project_id, last_position } of projects) {
+          for (const { position, end } of this.#waiting.get(project_id) ?? []) {
+            if (last_position > position) end(last_position)
+          }
+        }
+      } catch (error) {
+        this.#error = error
       }
     }
     this.#isPolling = false
   }
 
-  #all(): Follower[] {
-    return [...this.#byProject.values()].flatMap((followers) => [...followers])
+  #count(projectId: string, change: 1 | -1): void {
+    this.count += change
+    const ofProject = (this.#countByProject.get(projectId) ?? 0) + change
+    if (ofProject === 0) this.#countByProject.delete(projectId)
+    else this.#countByProject.set(projectId, ofProject)
   }
 }

@@ -1,9 +1,9 @@
 import { SMALL_ROW_bytes } from '../database/large-rows.ts'
-import type { Page } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import type { Handler, OperationRequest } from '../http/operations.ts'
 import { selectFeedPage } from '../queries/events.ts'
+import { findLastPosition } from '../queries/projects.ts'
 import { parseCustomEvent } from '../recording/custom-event.ts'
 import type { Context } from './context.ts'
 
@@ -19,35 +19,52 @@ type FeedRequest = OperationRequest<'listProjectEvents'>
 
 export const listProjectEvents: Handler<'listProjectEvents', Context> = async (request, context) => {
   checkPlace(request.query)
-  const { after } = request.query
+  const { after, wait } = request.query
   const start = after === undefined ? undefined : ([after] as const)
-  const select = (limit: number) =>
-    selectFeedPage(context.db, { ...request, query: { ...request.query, limit } }, start)
-  const { limit, wait } = request.query
-  const first = await select(limit)
-  const isAwaited = first.rows.length === 0 && wait > 0
-  const selectAwaited = () => select(Math.min(limit, MAX_AWAITED_EVENTS))
-  const page = isAwaited ? await waitForEvents(request, context, first, selectAwaited) : first
+  const page = await (wait > 0 ? follow(request, context, start) : selectFeedPage(context.db, request, start))
   return page.map(projectEvent)
 }
 
-/** Waits until the page has events, or as long as the request allows; the page is empty then. */
-async function waitForEvents<Row>(
-  { path, query, lease }: FeedRequest,
-  { followers }: Context,
-  empty: Page<Row>,
-  select: () => Promise<Page<Row>>,
-): Promise<Page<Row>> {
+/** The page of a request that waits as long as it would be empty. */
+async function follow(request: FeedRequest, context: Context, start: readonly [number] | undefined) {
+  const { path, query } = request
   const deadline_ms = performance.now() + query.wait * 1_000
-  let [position] = (empty.after ?? [0]) as [number]
-  for (;;) {
-    const wait = followers.wait(path.projectId, position, deadline_ms - performance.now())
-    const lastPosition = await lease.pause(wait, MAX_AWAITED_EVENTS * SMALL_ROW_bytes)
-    if (lastPosition === undefined) return empty
-    const page = await select()
-    // What came may have been erased already.
-    if (page.rows.length > 0) return page
-    position = lastPosition
+  const empty = await selectFeedPage.empty(request, start)
+  const leave = context.followers.enter(path.projectId)
+  try {
+    return (await awaitPage(request, context, empty.after as readonly [number] | undefined, deadline_ms)) ?? empty
+  } finally {
+    leave()
+  }
+}
+
+/** The first page with events after the key, undefined if there is none until the deadline. */
+async function awaitPage(
+  { path: { projectId }, query, lease, confirmKey, ...request }: FeedRequest,
+  { db, followers }: Context,
+  start: readonly [number] | undefined,
+  deadline_ms: number,
+) {
+  const select = async (limit: number) => {
+    await lease.begin(limit * SMALL_ROW_bytes)
+    return selectFeedPage(db, { ...request, path: { projectId }, query: { ...query, limit }, lease }, start)
+  }
+  const few = Math.min(query.limit, MAX_AWAITED_EVENTS)
+  let [position] = start ?? [0]
+  let lastPosition = (await findLastPosition(db, projectId))?.last_position
+  for (let hasWaited = false; ; hasWaited = true) {
+    if (lastPosition !== undefined && lastPosition > position) {
+      const page = await select(few)
+      // What came may have been erased already.
+      if (page.rows.length > 0) {
+        const isBehind = !hasWaited && page.rows.length === few && few < query.limit
+        return isBehind ? select(query.limit) : page
+      }
+      position = lastPosition
+    }
+    lastPosition = await lease.pause(followers.wait(projectId, position, deadline_ms - performance.now()))
+    if (lastPosition === undefined) return undefined
+    await confirmKey()
   }
 }
 

@@ -11,6 +11,7 @@ import { RefusalLimiter } from './refusal-limit.ts'
 
 const MINUTE_ms = 60_000
 
+type ParsedKey = NonNullable<ReturnType<typeof parseKey>>
 type KeyRow = NonNullable<Awaited<ReturnType<typeof findKey>>>
 
 /** Authenticates requests by API key, limits their rate and checks their scope. */
@@ -40,14 +41,8 @@ export class Authenticator {
    */
   require(scope: Scope): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
     return async (request, reply) => {
-      const { projectId } = request.params as { projectId: string }
-      const header = request.headers['x-api-key']
-      const key = typeof header === 'string' ? parseKey(header) : undefined
-      if (!key || idIssue(projectId) !== undefined) throw unauthorized()
-
-      const name = `${projectId}\0${key.key_id}`
-      const load = () => findKey(this.#db, projectId, key.key_id)
-      const find = () => this.#cache.get(name, load)
+      const { projectId, key, name } = credentialsOf(request)
+      const find = () => this.#find(projectId, key)
       const stored = await (this.#cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
       if (!stored) throw unauthorized()
       if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
@@ -58,9 +53,20 @@ export class Authenticator {
     }
   }
 
+  /** Checks the key of a request that was accepted a while ago. @throws ApiError unauthorized */
+  async confirm(request: FastifyRequest): Promise<void> {
+    const { projectId, key } = credentialsOf(request)
+    const stored = await this.#find(projectId, key)
+    if (!stored || !isAccepted(key, stored, new Date())) throw unauthorized()
+  }
+
   /** Resolves when every key use recorded so far is written. */
   settle(): Promise<void> {
     return this.#writes
+  }
+
+  #find(projectId: string, key: ParsedKey) {
+    return this.#cache.get(nameOf(projectId, key), () => findKey(this.#db, projectId, key.key_id))
   }
 
   #recordUse(projectId: string, keyId: string): void {
@@ -76,4 +82,15 @@ export class Authenticator {
       .catch(this.#onError)
       .then(() => earlier)
   }
+}
+
+const nameOf = (projectId: string, key: ParsedKey) => `${projectId}\0${key.key_id}`
+
+/** @throws ApiError unauthorized when the request cannot have access, whatever is stored */
+function credentialsOf(request: FastifyRequest) {
+  const { projectId } = request.params as { projectId: string }
+  const header = request.headers['x-api-key']
+  const key = typeof header === 'string' ? parseKey(header) : undefined
+  if (!key || idIssue(projectId) !== undefined) throw unauthorized()
+  return { projectId, key, name: nameOf(projectId, key) }
 }

@@ -22,6 +22,8 @@ export interface OperationRequest<K extends OperationId> {
   query: WithDefaults<NonNullable<ParametersOf<K>['query']>>
   headers: NonNullable<ParametersOf<K>['header']>
   body: operations[K] extends { requestBody: infer B } ? Body<B> : undefined
+  /** Checks once more, after a long time, that the key gives access. Throws ApiError unauthorized. */
+  confirmKey: () => Promise<void>
   /** What a read may hold in memory. */
   lease: operations[K] extends { requestBody: unknown } ? undefined : ReadLease
 }

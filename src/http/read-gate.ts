@@ -129,11 +129,17 @@ export class ReadGate {
     return this.enter(lease, bytes)?.then(() => lease) ?? lease
   }
 
+  /** The lease of a read that holds nothing until it begins. */
+  lease(project: string, response: ServerResponse): Lease {
+    return new Lease(this, project, response)
+  }
+
   /**
    * For leases: begins reading as many bytes, or waits for it.
-   * @param isResumed whether it was admitted before, and did not read since: it is not refused because many wait
+   * @param isFollower whether it is one of the requests that follow a feed, which have a limit of their own and are not
+   * refused because many wait
    */
-  enter(lease: Lease, bytes: number, isResumed = false): Promise<void> | undefined {
+  enter(lease: Lease, bytes: number, isFollower = false): Promise<void> | undefined {
     const { project } = lease
     if (lease.isClosed) return Promise.reject(this.#refuse('cancelled'))
     if (lease.isExtended) return this.#wait(lease, bytes)
@@ -142,8 +148,8 @@ export class ReadGate {
       this.#start(lease, bytes)
       return
     }
-    const mayWait = isResumed || (this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1))
-    return mayWait ? this.#wait(lease, bytes, isResumed ? 0 : 1) : Promise.reject(this.#refuse('refused'))
+    const mayWait = isFollower || (this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1))
+    return mayWait ? this.#wait(lease, bytes, isFollower ? 0 : 1) : Promise.reject(this.#refuse('refused'))
   }
 
   /** For leases: the read is over, which had been admitted with as many bytes. */
@@ -307,13 +313,21 @@ export class Lease implements ReadLease {
     await admission
   }
 
-  async pause<Result>({ ended, cancel }: Wait<Result>, bytes: number): Promise<Result> {
+  async begin(bytes: number): Promise<void> {
     this.#leave()
-    this.onClose = cancel
-    const result = await ended
-    this.onClose = undefined
     await this.#gate.enter(this, bytes, true)
-    return result
+  }
+
+  async pause<Result>({ ended, cancel }: Wait<Result>): Promise<Result> {
+    this.#leave()
+    this.isExtended = false
+    this.onClose = cancel
+    if (this.isClosed) cancel()
+    try {
+      return await ended
+    } finally {
+      this.onClose = undefined
+    }
   }
 
   /** Nothing more is read: the body is ready to be sent. A client that is gone does not end a read before. */

@@ -28,7 +28,12 @@ export function decorateReads(app: FastifyInstance): void {
 /** Waits until a read may begin. @throws ApiError service_unavailable */
 export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: FastifyReply): Promise<Lease> {
   const { projectId } = request.params as { projectId: string }
-  const { limit } = request.query as { limit?: number }
+  const { limit, wait } = request.query as { limit?: number; wait?: number }
+  if (wait) {
+    // It begins when there is something to read.
+    request.lease = gate.lease(projectId, reply.raw)
+    return request.lease
+  }
   // One that finds larger values asks for more.
   const bytes = limit === undefined ? SMALL_VALUE_bytes : limit * SMALL_ROW_bytes
   const admission = gate.admit(projectId, bytes, reply.raw)

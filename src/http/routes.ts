@@ -108,9 +108,10 @@ function routeOf<Context, K extends OperationId>(
     }),
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
+      const confirmKey = () => options.authenticator.confirm(request)
       const lease = isRead ? await admitRead(options.gate, request, reply) : undefined
       const result = await handler(
-        { path: params, query, headers, body, lease } as OperationRequest<K>,
+        { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
         options.context,
       )
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))

@@ -1,4 +1,5 @@
 import { sql } from 'kysely'
+import { batchLoader } from '../database/batch-loader.ts'
 import { bigint, inputTable, text } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
@@ -35,6 +36,14 @@ export const lockProjects = prepare(selectProjectsToLock)
 /** As {@link lockProjects}, but leaves out the projects that others have locked. */
 export const lockFreeProjects = prepare((db, projectIds: Parameter<string[]>) =>
   selectProjectsToLock(db, projectIds).skipLocked(),
+)
+
+/** The position of the last event of a project, 0 without any. */
+export const findLastPosition = batchLoader((db, projectIds: Parameter<string[]>) =>
+  db
+    .selectFrom(inputTable({ project_id: text(projectIds) }))
+    .innerJoin('projects as p', (join) => join.onRef('p.project_id', '=', 'input.project_id'))
+    .select(['input.ordinal', 'p.last_position']),
 )
 
 /** The position of the last event of each project. */

@@ -78,11 +78,12 @@ export const DERIVE_EVENTS = `
 
 /**
  * Collects all events with their positions (ADR 0020), which come after those of the stored events of their projects. The
- * projects must be locked.
+ * projects must be locked. All have the time at which this statement begins, so that a clock that is set back meanwhile does
+ * not change their order.
  */
 export const NUMBER_EVENTS = `
   CREATE TEMPORARY TABLE ${NUMBERED_EVENTS} ON COMMIT DROP AS
-  SELECT i.*, greatest(p.last_position, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  SELECT i.*, greatest(p.last_position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
     + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
   FROM (
     SELECT line, ${EVENT_COLUMNS} FROM ${stagedTable('event')} WHERE ${IS_COMPLETE}

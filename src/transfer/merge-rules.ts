@@ -81,8 +81,7 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
     defaults: { created_at: '$1', entry_data: "'{}'" },
     parents: ['module', 'contact'],
   },
-  // Events have derived columns and are too many to copy once more: they are merged from their lines, and compared by
-  // checks of their own.
+  // Events have derived columns and positions, and are compared by checks of their own.
   event: {
     ...NO_RULES,
     key: EVENT_KEY,

@@ -233,7 +233,7 @@ export class Merge {
     const usesNow = values.some((value) => value.includes('$1'))
     const { count } = await this.#query(
       `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
-       ${mayConflict ? 'ON CONFLICT DO NOTHING' : ''}`,
+       ${mayConflict ? `ON CONFLICT (${key}) DO NOTHING` : ''}`,
       usesNow ? [this.#now] : [],
     )
     this.#counts[kind].added += count

@@ -108,10 +108,11 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
     const file = await temporaryFile()
     const isThere = (least: number) =>
       vi.waitFor(() => expect(copied(file).length).toBeGreaterThanOrEqual(least), { timeout: 30_000, interval: 5 })
-    const killed = start(file)
+    const killed = start(file, { WAIT: '30' })
+    const closed = once(killed, 'close')
     await isThere(1)
     killed.kill('SIGKILL')
-    await once(killed, 'close')
+    await closed
 
     const following = start(file, { WAIT: '30' })
     await isThere((await feed()).length)

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
@@ -35,10 +36,11 @@ async function feed(app: TestApp, query: Record<string, string | number> = {}) {
   return { events: body as ProjectEvent[], cursor: headers['next-cursor'] as string, link: headers.link, headers }
 }
 
-async function record(app: TestApp, custom_event_name: string, timestamp = '2026-03-01T10:00:00.000Z') {
+async function record(app: TestApp, custom_event_name: string, timestamp = '2026-03-01T10:00:00.000Z', headers = {}) {
   const response = await app.call({
     method: 'POST',
     path: FEED,
+    headers,
     body: {
       module_id: 'skin-quiz',
       timestamp,
@@ -78,6 +80,8 @@ describe('the feed', () => {
   })
 
   test('does not move an event that is posted or imported again', async () => {
+    const post = () => record(api, 'once', undefined, { 'idempotency-key': 'once' })
+    await post()
     const before = await feed(api, { limit: 1000 })
     const [event] = before.events.filter(({ custom_event_name }) => custom_event_name === 'newsletter_opt_in')
     const {
@@ -89,6 +93,7 @@ describe('the feed', () => {
       ...line
     } = event as ProjectEvent
     await importInto(api.databaseUrl, [{ type: 'event', ...line }])
+    await post()
     expect((await feed(api, { limit: 1000 })).events).toEqual(before.events)
   })
 
@@ -271,7 +276,10 @@ describe('a request that waits', () => {
   })
 
   test('gets an empty page with a cursor when the time is over', async () => {
-    const { events, cursor, link } = await feed(api, { ...(await end(api)), wait: 1 })
+    const query = await end(api)
+    const begin_ms = performance.now()
+    const { events, cursor, link } = await feed(api, { ...query, wait: 1 })
+    expect(performance.now() - begin_ms).toBeGreaterThan(990)
     expect([events, link]).toEqual([[], undefined])
     expect(cursor).toBeDefined()
   })
@@ -337,15 +345,42 @@ describe('a request that waits', () => {
     expect((await third).json()).toEqual([])
   })
 
-  test('holds no connection and no place among the reads', async () => {
+  test('waits with a thousand others, for one event after another, and holds no place among the reads', async () => {
     const app = await appFor()
-    const query = { ...(await end(app)), wait: 30 }
-    const waiting = Array.from({ length: 200 }, () => feed(app, query))
-    await untilWaiting(app, 200)
-    const { body } = await app.call({ path: '/metrics', key: null })
-    expect(body).toMatch(/^flowtrail_reads_under_way 0$/m)
-    expect((await feed(app, { limit: 1 })).events).toHaveLength(1)
-    const event = await record(app, 'for all')
-    for (const one of waiting) expect((await one).events).toMatchObject([event])
+    let query = { ...(await end(app)), limit: 1000, wait: 30 }
+    for (const name of ['first', 'second']) {
+      const waiting = Array.from({ length: 1_000 }, () => feed(app, query))
+      await untilWaiting(app, 1_000)
+      const { body } = await app.call({ path: '/metrics', key: null })
+      expect(body).toMatch(/^flowtrail_reads_under_way 0$/m)
+      expect((await feed(app, { limit: 1 })).events).toHaveLength(1)
+      const event = await record(app, name)
+      const pages = await Promise.all(waiting)
+      for (const page of pages) expect(page.events).toMatchObject([event])
+      query = { ...query, after: pages[0]?.events[0]?.position ?? 0 }
+    }
+  })
+
+  test('gets a whole page when it is far behind', async () => {
+    const all = (await feed(api, { direction: 'ASC', limit: 1000 })).events
+    const missing = 20 - all.length
+    for (let i = 0; i < missing; i += 1) await record(api, `filler ${i}`)
+    const now = (await feed(api, { direction: 'ASC', limit: 1000 })).events
+    expect(now.length).toBeGreaterThan(16)
+    expect((await feed(api, { direction: 'ASC', limit: 1000, wait: 30 })).events).toEqual(now)
+    expect((await feed(api, { direction: 'ASC', limit: 17, wait: 30 })).events).toEqual(now.slice(0, 17))
+  })
+
+  test('gets a 401 when its key is revoked before there is an event', async () => {
+    const app = await appFor()
+    const key = await createKey(app.db, 'demo', { name: 'short', scopes: ['read'], expires_at: null })
+    const { after } = await end(app)
+    const waiting = app.call({ path: `${FEED}?direction=ASC&after=${after}&wait=30`, key })
+    await untilWaiting(app, 1)
+    await sql`UPDATE api_keys SET revoked_at = now() WHERE name = 'short'`.execute(app.db)
+    // A service may know of a key what it was a second ago.
+    await setTimeout(1_100)
+    await record(app, 'secret')
+    expect((await waiting).statusCode).toBe(401)
   })
 })

@@ -558,7 +558,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /feed|page|expected/,
+    evidence: /cursor, and a link|order of recording/,
   },
   'feed-gap-filled-later': {
     does: 'omits an event of the feed for a moment, and then has it before others',
@@ -571,7 +571,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /feed|page|expected/,
+    evidence: /order of recording|cursor, and a link|by entry, timestamp/,
   },
   'feed-late-event-at-its-timestamp': {
     does: 'has a late event at the place of its timestamp',
@@ -579,7 +579,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /feed|expected/,
+    evidence: /order of recording/,
   },
   'feed-last-page-without-cursor': {
     does: 'sends no Next-Cursor with the last page of the feed',
@@ -589,7 +589,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /cursor|undefined/,
+    evidence: /cursor, and a link|with a cursor when/,
   },
   'feed-link-on-last-page': {
     does: 'links on from the last page of the feed',
@@ -602,7 +602,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /link|expected|cursor/,
+    evidence: /cursor, and a link/,
   },
   'feed-after-inclusive': {
     does: 'begins with the event at `after`, not behind it',
@@ -613,7 +613,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /after|expected/,
+    evidence: /begins behind/,
   },
   'feed-wait-ignored': {
     does: 'does not wait for events',
@@ -624,10 +624,10 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /wait|expected/,
+    evidence: /as soon as another process|when the time is over/,
   },
   'feed-wait-without-direction': {
-    does: 'takes a wait as a wish for ascending direction',
+    does: 'treats wait as direction=ASC',
     mutate: changeRequest((request) => {
       const query = request.query as { wait?: number; direction?: string }
       if (query.wait) query.direction = 'ASC'
@@ -635,7 +635,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /wait/,
+    evidence: /"wait":1/,
   },
   'feed-recorded-at-is-timestamp': {
     does: 'returns the timestamp of an event as recorded_at',
@@ -643,7 +643,7 @@ export const MUTANTS: Record<string, Mutant> = {
     guards: ['feed/feed'],
     operation: 'listProjectEvents',
     detectedBy: ['tests'],
-    evidence: /recorded|expected/,
+    evidence: /order of recording/,
   },
   'feed-position-as-text': {
     does: 'returns positions as strings',

@@ -1,0 +1,89 @@
+import { EventEmitter } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { Followers } from '../../src/feed/followers.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+let database: TestDatabase
+let db: Database
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 1 })
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+const FOREVER_ms = 60_000
+
+/** A response whose client may go. */
+class Response extends EventEmitter {
+  destroyed = false
+
+  leave(): void {
+    this.destroyed = true
+    this.emit('close')
+  }
+}
+
+test('a client that goes before its wait begins does not wait', async () => {
+  const followers = new Followers(db, { maxFollowers: 2 })
+  const gate = new ReadGate()
+  const response = new Response()
+  const lease = gate.lease('p', response as unknown as ServerResponse)
+  response.leave()
+  expect(await lease.pause(followers.wait('p', 0, FOREVER_ms))).toBeUndefined()
+  gate.close()
+})
+
+test('a wait that is over while the database is away rejects with its error', async () => {
+  const nowhere = connect('postgres://flowtrail@127.0.0.1:1/flowtrail', { max: 1 })
+  const followers = new Followers(nowhere, { maxFollowers: 2, pollInterval_ms: 1 })
+  await expect(followers.wait('p', 0, 200).ended).rejects.toThrow('ECONNREFUSED')
+  await nowhere.destroy()
+})
+
+test('a wait ends in time though a look-up does not', async () => {
+  const hanging = { executeQuery: () => new Promise<never>(() => {}) } as unknown as Database
+  const followers = new Followers(hanging, { maxFollowers: 2, pollInterval_ms: 1 })
+  expect(await followers.wait('p', 0, 50).ended).toBeUndefined()
+})
+
+test('a wait ends at once when the followers are closed, also one that begins afterwards', async () => {
+  const followers = new Followers(db, { maxFollowers: 2 })
+  const waiting = followers.wait('p', 0, FOREVER_ms)
+  followers.close()
+  expect(await waiting.ended).toBeUndefined()
+  expect(await followers.wait('p', 0, FOREVER_ms).ended).toBeUndefined()
+})
+
+test('nobody is asked when nobody waits', async () => {
+  const executeQuery = vi.fn(async () => ({ rows: [] }))
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
+  const wait = followers.wait('p', 0, FOREVER_ms)
+  await vi.waitFor(() => expect(executeQuery.mock.calls.length).toBeGreaterThan(1), { interval: 1 })
+  wait.cancel()
+  await wait.ended
+  const asked = executeQuery.mock.calls.length
+  const other = followers.wait('q', 0, 20)
+  other.cancel()
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  expect(executeQuery.mock.calls.length).toBeLessThanOrEqual(asked + 1)
+})
+
+test('as many may follow as the limit says, half of them in one project', () => {
+  const followers = new Followers(db, { maxFollowers: 4 })
+  const leave = followers.enter('p')
+  followers.enter('p')
+  expect(() => followers.enter('p')).toThrow('Service unavailable')
+  leave()
+  followers.enter('p')
+  followers.enter('q')
+  followers.enter('q')
+  expect(() => followers.enter('r')).toThrow('Service unavailable')
+  expect(followers.count).toBe(4)
+})
