@@ -38,6 +38,8 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
   // Fastify closes the connection after a refused body. Node discards such a body, so that even a client that is still
   // sending it gets the response and can keep using the connection.
   if (reply.hasHeader('connection')) reply.removeHeader('connection')
+  // For @fastify/compress: only lists vary on the encoding.
+  request.headers['x-no-compression'] = ''
   reply
     .code(apiError.status)
     .headers({ 'cache-control': 'no-store', ...apiError.options.headers })

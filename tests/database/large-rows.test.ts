@@ -22,7 +22,7 @@ const row = (id: number, value_bytes: number | null = null): Row => ({ id, value
 /** A lease that is extended at once, and by how many bytes. */
 function recordingLease() {
   const extended: number[] = []
-  return { extended, extend: async (bytes: number) => void extended.push(bytes) }
+  return { ...UNLIMITED, extended, extend: async (bytes: number) => void extended.push(bytes) }
 }
 
 /** A page of a list that becomes another one while the read waits for room. */
@@ -127,7 +127,7 @@ test('rows and values from one byte above the limit on are read only when there 
     expect(lease.extended).toEqual(entryId === 'e0' ? [] : [8 * MiB, 4_097 + 4_096])
   }
 
-  const full: ReadLease = { extend: () => Promise.reject(new Error('full')) }
+  const full: ReadLease = { ...UNLIMITED, extend: () => Promise.reject(new Error('full')) }
   await expect(findEntry(db, full, 'p', 'e1')).rejects.toThrow('full')
   const page = selectEventsPage(db, { path: { projectId: 'p', entryId: 'e1' }, query, lease: full })
   await expect(page).rejects.toThrow('full')

@@ -37,6 +37,7 @@ const LISTS = [
   '/projects/demo/entries/compressed/events?limit=5',
   '/projects/demo/entries/compressed/events?limit=300',
   '/projects/demo/entries-page-views',
+  '/projects/demo/events?limit=300',
 ]
 
 describe.each(LISTS)('%s', (path) => {
@@ -81,4 +82,11 @@ test.each([
 ])('%s is sent as it is', async (_, path) => {
   const { headers } = await api.call({ path, headers: { 'accept-encoding': 'gzip' } })
   expect(headers['content-encoding']).toBeUndefined()
+})
+
+test('an error of a list is not compressed, and depends on no header', async () => {
+  const path = `/projects/demo/entries?${'x'.repeat(2_000)}=1`
+  const { statusCode, headers, body } = await api.call({ path, headers: { 'accept-encoding': 'gzip' } })
+  expect([statusCode, headers['content-encoding'], headers.vary]).toEqual([400, undefined, undefined])
+  expect(body.length).toBeGreaterThan(2_000)
 })

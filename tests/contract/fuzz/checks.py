@@ -140,10 +140,11 @@ class links_work:
             return
         name = step.transition.id
         assert response.status_code in (200, 304), f'{name} leads to {response.status_code}'
-        if ' nextPage ' in name:
+        first = recorder.find_response(case_id=step.parent_id)
+        # The cursor of the feed leads on from its last page, too.
+        if ' nextPage ' in name and 'link' in first.headers:
             assert rows(response), 'the next page is empty'
         if ' repetition ' in name:
-            first = recorder.find_response(case_id=step.parent_id)
             assert response.content == first.content, 'the repetition has another body'
             assert response.headers.get('idempotent-replayed') == ['true'], 'the repetition lacks Idempotent-Replayed'
         self.followed.setdefault(name, set()).add(case.id)

@@ -122,11 +122,17 @@ def use_known_cursor(case):
     case.query = {**filters, **{name: case.query[name] for name in ('limit', 'cursor') if name in case.query}}
 
 
+def whole(value):
+    """The whole number that a query holds, as a number or in decimal digits, or None."""
+    is_whole = isinstance(value, (int, str)) and re.fullmatch('0|[1-9][0-9]{0,15}', str(value))
+    return int(value) if is_whole else None
+
+
 def choose_place(case):
     """Uses `after` without a cursor, `after` and `wait` with ascending direction, and waits for a second at most."""
-    after, wait = (case.query.get(name) for name in ('after', 'wait'))
-    is_given = isinstance(after, int) and 0 <= after < 2**53
-    is_waiting = isinstance(wait, int) and 0 < wait <= 30
+    after, wait = (whole(case.query.get(name)) for name in ('after', 'wait'))
+    is_given = after is not None and after < 2**53
+    is_waiting = wait is not None and 0 < wait <= 30
     if is_given:
         case.query.pop('cursor', None)
     elif is_waiting and 'cursor' in case.query and case.query.get('direction') != 'ASC':
