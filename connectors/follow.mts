@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 const { FLOWTRAIL_URL, FLOWTRAIL_PROJECT = '', FLOWTRAIL_KEY = '', WAIT = '0' } = process.env
 const feed = `${FLOWTRAIL_URL}/projects/${encodeURIComponent(FLOWTRAIL_PROJECT)}/events`
 
-const copy = new DatabaseSync(process.argv[2] ?? 'copy.db')
+const copy = new DatabaseSync(process.argv[2] ?? 'copy.db', { timeout: 10_000 })
 copy.exec('CREATE TABLE IF NOT EXISTS events (event_id TEXT PRIMARY KEY, position INTEGER UNIQUE, event TEXT)')
 const insert = copy.prepare('INSERT OR REPLACE INTO events VALUES (?, ?, ?)')
 for (let isMore = true; isMore; ) {

@@ -376,6 +376,11 @@ describe('under load', () => {
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
   })
 
+  test('an event may wait until the last moment', async () => {
+    stopClock()
+    await createRecorder({ maxQueueWait_ms: 0 }).record('demo', parsedEvent())
+  })
+
   test('a lock wait past the statement timeout fails the event, but not the ones behind it', async () => {
     const recorder = createRecorder({ lockTimeout_ms: 10_000 }, { statementTimeout_ms: 1_000 })
     const obstacle = await hold('demo')
