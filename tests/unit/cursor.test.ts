@@ -139,4 +139,20 @@ describe('paginate', () => {
     expect([next !== undefined, hasMore]).toEqual([more, more])
     if (next !== undefined) expect(decodeCursor(fingerprint(['list', 'ASC']), next, isInt32)).toEqual([limit - 1])
   })
+
+  test.each([
+    [undefined, [0]],
+    [[7] as const, [7]],
+  ])('of a list that only grows, without rows after %j, returns a cursor of %j', async (start, key) => {
+    const list = {
+      scope: ['feed'],
+      isKey: isInt32,
+      keyOf: (row: number) => [row] as const,
+      select: async () => ({ rows: [], more: false }),
+      origin: [0] as const,
+    }
+    const { cursor, more } = (await paginate(list, { limit: 1, direction: 'ASC' }, start)).continuationAfter(0)
+    expect([decodeCursor(fingerprint(['feed', 'ASC']), cursor ?? '', isInt32), more]).toEqual([key, false])
+    expect((await paginate(list, { limit: 1, direction: 'DESC' }, start)).continuationAfter(0).cursor).toBeUndefined()
+  })
 })
