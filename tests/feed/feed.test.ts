@@ -244,7 +244,7 @@ describe('a request that waits', () => {
     return Number(/^flowtrail_feed_followers (\d+)$/m.exec(body)?.[1])
   }
   const untilWaiting = (app: TestApp, count: number) =>
-    vi.waitFor(async () => expect(await followers(app)).toBe(count), { timeout: 20_000, interval: 10 })
+    vi.waitFor(async () => expect(await followers(app)).toBe(count), { timeout: 10_000, interval: 10 })
   const end = async (app: TestApp) => ({ direction: 'ASC', after: positionsOf(await feed(app, { limit: 1 }))[0] ?? 0 })
 
   test('gets the event as soon as another process has committed it', async () => {
