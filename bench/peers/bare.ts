@@ -13,7 +13,7 @@ const MODULE = `
   WHERE m.project_id = $1 AND m.module_id = $2`
 
 const EVENTS = `
-  SELECT e.entry_id, e.contact_id, e.project_id, m.group_id, e.module_id, v.module_version_number, v.timestamp,
+  SELECT v.event_id, e.entry_id, e.contact_id, e.project_id, m.group_id, e.module_id, v.module_version_number, v.timestamp,
     v.page_id, v.page_key, v.page_index, v.max_page_id, v.max_page_key, v.max_page_index, v.total_pages, v.event_type,
     v.view_type, v.custom_event_name, v.custom_event_props
   FROM entries e

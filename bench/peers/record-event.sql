@@ -14,6 +14,6 @@ VALUES (
     lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0
   ) FROM 1 FOR 13),
   :entry, :instant, 2, 'p7', 'result', 6, 7, :type, 'coupon_shown', :props, now(),
-  -- Of no two clients the same.
-  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 + :client_id
+  -- Months apart for each client, so that no two are the same.
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - :client_id * 10000000000000
 );
