@@ -390,10 +390,17 @@ describe('by default', () => {
 
 test('a gate keeps no process alive, and no timer once it is closed', () => {
   gate.close()
-  const setInterval = vi.spyOn(globalThis, 'setInterval')
+  const { setInterval } = globalThis
+  const timers: NodeJS.Timeout[] = []
+  // Not a spy, which would put the fake timer back after the test.
+  const watched = (...args: Parameters<typeof setInterval>) => {
+    const timer = setInterval(...args)
+    timers.push(timer)
+    return timer
+  }
+  globalThis.setInterval = watched as typeof setInterval
   gate = new ReadGate()
-  const timers = setInterval.mock.results.map(({ value }) => value)
-  setInterval.mockRestore()
+  globalThis.setInterval = setInterval
   expect(timers.map((timer) => timer.hasRef())).toEqual([false])
   gate.close()
   expect(vi.getTimerCount()).toBe(0)
