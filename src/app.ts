@@ -2,7 +2,7 @@ import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastif
 import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
 import type { Database } from './database/pool.ts'
-import { Followers, type FollowersOptions } from './feed/followers.ts'
+import { Followers } from './feed/followers.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
 import { acceptJsonOnly } from './http/body.ts'
@@ -35,7 +35,6 @@ export interface AppParts {
   writePool: pg.Pool
   recorder?: Partial<RecorderOptions>
   readGate?: Partial<ReadGateOptions>
-  followers?: Partial<FollowersOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
   /** Serves the probes and metrics, which this app otherwise does. */
@@ -111,7 +110,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   measureReads(registry, gate)
   serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
-  const followers = new Followers(db, { maxFollowers: config.maxFollowers, ...parts.followers })
+  const followers = new Followers(db, { maxFollowers: config.maxFollowers })
   // Before requests in flight are waited for.
   app.addHook('preClose', async () => followers.close())
   measureFollowers(registry, followers)

@@ -6,7 +6,7 @@ import type { Database } from '../database/pool.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import { Followers } from '../feed/followers.ts'
 import { selectFeedPage } from '../queries/events.ts'
-import { selectLastPositions } from '../queries/projects.ts'
+import { findLastPosition } from '../queries/projects.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
@@ -35,7 +35,8 @@ export const tailCommand = ({ env, stdout }: Context) =>
       onDatabase(readConfig(env), async (db) => {
         await requireProject(db, project)
         const format = json ? JSON.stringify : lineOf(stdout)
-        await follow(db, project, since === 'now' ? await lastPosition(db, project) : since, async (events) =>
+        const position = since === 'now' ? (await findLastPosition(db, project))?.last_position : since
+        await follow(db, project, position ?? 0, async (events) =>
           print(stdout, events.map((event) => `${format(event)}\n`).join('')),
         )
       }),
@@ -50,12 +51,7 @@ function place(text: string): TailOptions['since'] {
   return position
 }
 
-async function lastPosition(db: Database, projectId: string): Promise<number> {
-  const [project] = await selectLastPositions(db, [projectId])
-  return project?.last_position ?? 0
-}
-
-/** Hands all events behind a position to `receive`, in pages, and then those that come. Ends with an error of either. */
+/** Hands all events after a position to `receive`, in pages, and then those that come. Ends with an error of either. */
 async function follow(
   db: Database,
   projectId: string,

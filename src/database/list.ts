@@ -1,15 +1,7 @@
 import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
-import {
-  type Direction,
-  type Keyset,
-  type Page,
-  type PageQuery,
-  paginate,
-  type Slice,
-  type SortKey,
-} from '../domain/cursor.ts'
+import { type Direction, type Keyset, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import { type SizedRow, selectPage } from './large-rows.ts'
@@ -77,7 +69,7 @@ interface ListDescriptor<
 }
 
 /** Adds clauses to a query from the list's table. */
-type Clauses = <Tables, Table extends keyof Tables, Row>(
+export type Clauses = <Tables, Table extends keyof Tables, Row>(
   query: SelectQueryBuilder<Tables, Table, Row>,
 ) => SelectQueryBuilder<Tables, Table, Row>
 
@@ -158,39 +150,30 @@ export function defineList<
   const origin = descriptor.origin as SortKey | undefined
   const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
 
-  const paginateWith = (
-    select: (keyset: Keyset<SortKey>, scope: string[], filters: (string | undefined)[]) => Promise<Slice<Row>>,
-    { path, query }: ListRequest<Op>,
-    start: KeyOf<Table, SortColumns> | undefined,
-  ) => {
+  /** What the path and the filters of a request say. */
+  const readScope = ({ path, query }: ListRequest<Op>) => {
     const scopeValues = scope.map(([name]) => path[name as keyof typeof path] as string)
     const filterValues = readFilters(filters, query)
-    const list = {
-      scope: [operation, ...scopeValues, ...filterValues],
-      isKey: isSortKey,
-      keyOf,
-      select: (keyset: Keyset<SortKey>) => select(keyset, scopeValues, filterValues),
-      origin,
-    }
-    return paginate(list, query, start as SortKey | undefined)
+    const list = { scope: [operation, ...scopeValues, ...filterValues], isKey: isSortKey, keyOf, origin }
+    return { list, scopeValues, filterValues }
   }
 
   const selectRows: List<ListRequest<Op>, KeyOf<Table, SortColumns>, Row> = async (db, request, start) => {
-    const select = (
-      { direction, after, limit }: Keyset<SortKey>,
-      scopeValues: string[],
-      filterValues: (string | undefined)[],
-    ) => {
-      const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
-      const values = filterValues.filter((value) => value !== undefined)
+    const { list, scopeValues, filterValues } = readScope(request)
+    const given = filters.flatMap(([name], i) => (filterValues[i] === undefined ? [] : [name]))
+    const values = filterValues.filter((value) => value !== undefined)
+    const select = ({ direction, after, limit }: Keyset<SortKey>) => {
       const options = { direction, isFirstPage: after === undefined, filters: given }
       const selectCount = (count: number, isWhole: boolean) =>
         queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
       return selectPage(limit, request.lease, selectCount, keyOf)
     }
-    return paginateWith(select, request, start)
+    return paginate({ ...list, select }, request.query, start as SortKey | undefined)
   }
-  selectRows.empty = (request, start) => paginateWith(async () => ({ rows: [], more: false }), request, start)
+  selectRows.empty = async (request, start) => {
+    const select = async () => ({ rows: [], more: false })
+    return paginate({ ...readScope(request).list, select }, request.query, start as SortKey | undefined)
+  }
   return selectRows
 }
 

@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../database/pool.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import type { Wait } from '../domain/read-lease.ts'
-import { selectLastPositions } from '../queries/projects.ts'
+import { Usage } from '../domain/usage.ts'
+import { findLastPosition } from '../queries/projects.ts'
 
 export interface FollowersOptions {
   /** How many requests may follow feeds at once; half of them in one project. */
@@ -26,21 +27,23 @@ interface Waiting {
  */
 export class Followers {
   readonly #db: Database
-  readonly #maxFollowers: number
   readonly #pollInterval_ms: number
-  readonly #countByProject = new Map<string, number>()
+  readonly #following: Usage
   readonly #waiting = new Map<string, Set<Waiting>>()
   readonly #closing = new AbortController()
   #isPolling = false
   /** Why the last look-up failed. */
   #error: unknown
-  /** How many requests follow feeds. */
-  count = 0
 
   constructor(db: Database, { maxFollowers, pollInterval_ms = POLL_INTERVAL_ms }: FollowersOptions) {
     this.#db = db
-    this.#maxFollowers = maxFollowers
+    this.#following = new Usage({ all: maxFollowers, project: Math.ceil(maxFollowers / 2) })
     this.#pollInterval_ms = pollInterval_ms
+  }
+
+  /** How many requests follow feeds. */
+  get count(): number {
+    return this.#following.total
   }
 
   /**
@@ -48,10 +51,9 @@ export class Followers {
    * @throws ApiError service_unavailable when there are too many
    */
   enter(projectId: string): () => void {
-    const ofProject = this.#countByProject.get(projectId) ?? 0
-    if (this.count >= this.#maxFollowers || ofProject >= this.#maxFollowers / 2) throw serviceUnavailable()
-    this.#count(projectId, 1)
-    return () => this.#count(projectId, -1)
+    if (!this.#following.hasShare(projectId, 1) || !this.#following.hasRoom(1)) throw serviceUnavailable()
+    this.#following.add(projectId, 1)
+    return () => this.#following.add(projectId, -1)
   }
 
   /**
@@ -98,13 +100,8 @@ export class Followers {
       await sleep(this.#pollInterval_ms)
       if (this.#waiting.size === 0) break
       try {
-        const projects = await selectLastPositions(this.#db, [...this.#waiting.keys()])
+        await Promise.all([...this.#waiting.keys()].map((projectId) => this.#check(projectId)))
         this.#error = undefined
-        for (const { project_id, last_position } of projects) {
-          for (const { position, end } of this.#waiting.get(project_id) ?? []) {
-            if (last_position > position) end(last_position)
-          }
-        }
       } catch (error) {
         this.#error = error
       }
@@ -112,10 +109,10 @@ export class Followers {
     this.#isPolling = false
   }
 
-  #count(projectId: string, change: 1 | -1): void {
-    this.count += change
-    const ofProject = (this.#countByProject.get(projectId) ?? 0) + change
-    if (ofProject === 0) this.#countByProject.delete(projectId)
-    else this.#countByProject.set(projectId, ofProject)
+  async #check(projectId: string): Promise<void> {
+    const { last_position = 0 } = (await findLastPosition(this.#db, projectId)) ?? {}
+    for (const { position, end } of this.#waiting.get(projectId) ?? []) {
+      if (last_position > position) end(last_position)
+    }
   }
 }

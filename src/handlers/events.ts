@@ -40,18 +40,18 @@ async function follow(request: FeedRequest, context: Context, start: readonly [n
 
 /** The first page with events after the key, undefined if there is none until the deadline. */
 async function awaitPage(
-  { path: { projectId }, query, lease, confirmKey, ...request }: FeedRequest,
+  { path, query, lease, confirmKey }: FeedRequest,
   { db, followers }: Context,
   start: readonly [number] | undefined,
   deadline_ms: number,
 ) {
   const select = async (limit: number) => {
     await lease.begin(limit * SMALL_ROW_bytes)
-    return selectFeedPage(db, { ...request, path: { projectId }, query: { ...query, limit }, lease }, start)
+    return selectFeedPage(db, { path, query: { ...query, limit }, lease }, start)
   }
   const few = Math.min(query.limit, MAX_AWAITED_EVENTS)
   let [position] = start ?? [0]
-  let lastPosition = (await findLastPosition(db, projectId))?.last_position
+  let lastPosition = (await findLastPosition(db, path.projectId))?.last_position
   for (let hasWaited = false; ; hasWaited = true) {
     if (lastPosition !== undefined && lastPosition > position) {
       const page = await select(few)
@@ -62,7 +62,7 @@ async function awaitPage(
       }
       position = lastPosition
     }
-    lastPosition = await lease.pause(followers.wait(projectId, position, deadline_ms - performance.now()))
+    lastPosition = await lease.pause(followers.wait(path.projectId, position, deadline_ms - performance.now()))
     if (lastPosition === undefined) return undefined
     await confirmKey()
   }

@@ -11,7 +11,7 @@ import { RefusalLimiter } from './refusal-limit.ts'
 
 const MINUTE_ms = 60_000
 
-type ParsedKey = NonNullable<ReturnType<typeof parseKey>>
+type Credentials = ReturnType<typeof credentialsOf>
 type KeyRow = NonNullable<Awaited<ReturnType<typeof findKey>>>
 
 /** Authenticates requests by API key, limits their rate and checks their scope. */
@@ -41,8 +41,9 @@ export class Authenticator {
    */
   require(scope: Scope): (request: FastifyRequest, reply: FastifyReply) => Promise<void> {
     return async (request, reply) => {
-      const { projectId, key, name } = credentialsOf(request)
-      const find = () => this.#find(projectId, key)
+      const credentials = credentialsOf(request)
+      const { projectId, key, name } = credentials
+      const find = () => this.#find(credentials)
       const stored = await (this.#cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
       if (!stored) throw unauthorized()
       if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
@@ -55,9 +56,9 @@ export class Authenticator {
 
   /** Checks the key of a request that was accepted a while ago. @throws ApiError unauthorized */
   async confirm(request: FastifyRequest): Promise<void> {
-    const { projectId, key } = credentialsOf(request)
-    const stored = await this.#find(projectId, key)
-    if (!stored || !isAccepted(key, stored, new Date())) throw unauthorized()
+    const credentials = credentialsOf(request)
+    const stored = await this.#find(credentials)
+    if (!stored || !isAccepted(credentials.key, stored, new Date())) throw unauthorized()
   }
 
   /** Resolves when every key use recorded so far is written. */
@@ -65,8 +66,8 @@ export class Authenticator {
     return this.#writes
   }
 
-  #find(projectId: string, key: ParsedKey) {
-    return this.#cache.get(nameOf(projectId, key), () => findKey(this.#db, projectId, key.key_id))
+  #find({ projectId, key, name }: Credentials) {
+    return this.#cache.get(name, () => findKey(this.#db, projectId, key.key_id))
   }
 
   #recordUse(projectId: string, keyId: string): void {
@@ -84,13 +85,11 @@ export class Authenticator {
   }
 }
 
-const nameOf = (projectId: string, key: ParsedKey) => `${projectId}\0${key.key_id}`
-
 /** @throws ApiError unauthorized when the request cannot have access, whatever is stored */
 function credentialsOf(request: FastifyRequest) {
   const { projectId } = request.params as { projectId: string }
   const header = request.headers['x-api-key']
   const key = typeof header === 'string' ? parseKey(header) : undefined
   if (!key || idIssue(projectId) !== undefined) throw unauthorized()
-  return { projectId, key, name: nameOf(projectId, key) }
+  return { projectId, key, name: `${projectId}\0${key.key_id}` }
 }

@@ -1,15 +1,10 @@
 import type { ServerResponse } from 'node:http'
 import { type ApiError, serviceUnavailable } from '../domain/errors.ts'
 import type { ReadLease, Wait } from '../domain/read-lease.ts'
+import { type Limit, Usage } from '../domain/usage.ts'
 
 const KiB = 1024
 const MiB = 1024 * KiB
-
-/** What all reads may use together, and those of one project. */
-interface Limit {
-  all: number
-  project: number
-}
 
 export interface ReadGateOptions {
   /** Reads between their admission and their serialized body. */
@@ -44,36 +39,6 @@ const SWEEP_INTERVAL_ms = 500
 
 /** Reads that ask for no more pass those that wait for room. */
 const SMALL_READ_bytes = 512 * KiB
-
-/** How much of something is used, in all and by project. */
-class Usage {
-  readonly #limit: Limit
-  readonly #byProject = new Map<string, number>()
-  total = 0
-
-  constructor(limit: Limit) {
-    this.#limit = limit
-  }
-
-  /** Whether a project may use as much in addition. More than its share counts as the share. */
-  hasShare(project: string, amount: number): boolean {
-    const { project: share } = this.#limit
-    return (this.#byProject.get(project) ?? 0) + Math.min(amount, share) <= share
-  }
-
-  /** Whether all projects leave room for as much. */
-  hasRoom(amount: number): boolean {
-    const { all, project: share } = this.#limit
-    return this.total + Math.min(amount, share) <= all
-  }
-
-  add(project: string, amount: number): void {
-    const used = (this.#byProject.get(project) ?? 0) + amount
-    if (used === 0) this.#byProject.delete(project)
-    else this.#byProject.set(project, used)
-    this.total += amount
-  }
-}
 
 /** A read that waits to be admitted. */
 interface Waiting {

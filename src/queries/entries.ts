@@ -3,7 +3,7 @@ import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text, timestamptz } from '../database/input-table.ts'
 import { lookUpSized, sizedColumn, sizedColumns } from '../database/large-rows.ts'
-import { atOrAfter, before, defineList } from '../database/list.ts'
+import { atOrAfter, before, type Clauses, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId } from '../domain/cursor.ts'
@@ -54,10 +54,9 @@ const ENTRIES = {
   isSortKey: isInstantAndId,
 } as const
 
-/** Entries by (updated_at, entry_id), with their data. */
-export const selectEntriesPage = defineList({ operation: 'listEntries', ...ENTRIES }, (db, page, inOrder, isWhole) => {
-  const { value, value_bytes } = sizedColumns(['entries.entry_data'], isWhole)
-  return db
+/** The entries of a page, with what both lists show of them. */
+const selectEntries = (db: Database, page: Clauses) =>
+  db
     .selectFrom(db.selectFrom('entries').selectAll().$call(page).as('entries'))
     .innerJoin('modules as m', (join) =>
       join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
@@ -70,9 +69,13 @@ export const selectEntriesPage = defineList({ operation: 'listEntries', ...ENTRI
       'entries.contact_id',
       'entries.created_at',
       'entries.updated_at',
-      value('entries.entry_data').as('entry_data'),
-      value_bytes,
     ])
+
+/** Entries by (updated_at, entry_id), with their data. */
+export const selectEntriesPage = defineList({ operation: 'listEntries', ...ENTRIES }, (db, page, inOrder, isWhole) => {
+  const { value, value_bytes } = sizedColumns(['entries.entry_data'], isWhole)
+  return selectEntries(db, page)
+    .select([value('entries.entry_data').as('entry_data'), value_bytes])
     .$call(inOrder)
 })
 
@@ -81,31 +84,11 @@ export const selectEntryPageViewsPage = defineList(
   { operation: 'listEntryPageViews', ...ENTRIES },
   (db, page, inOrder, isWhole) => {
     const { value, value_bytes } = sizedColumns(['v.page_views'], isWhole)
-    return db
-      .selectFrom(
-        db
-          .selectFrom('entries')
-          .select(['project_id', 'entry_id', 'module_id', 'contact_id', 'created_at', 'updated_at'])
-          .$call(page)
-          .as('entries'),
-      )
-      .innerJoin('modules as m', (join) =>
-        join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
-      )
+    return selectEntries(db, page)
       .leftJoin('entry_page_views as v', (join) =>
         join.onRef('v.project_id', '=', 'entries.project_id').onRef('v.entry_id', '=', 'entries.entry_id'),
       )
-      .select([
-        'entries.entry_id',
-        'm.group_id',
-        'entries.project_id',
-        'entries.module_id',
-        'entries.contact_id',
-        'entries.created_at',
-        'entries.updated_at',
-        value('v.page_views').as('page_views'),
-        value_bytes,
-      ])
+      .select([value('v.page_views').as('page_views'), value_bytes])
       .$call(inOrder)
   },
 )

@@ -46,16 +46,6 @@ export const findLastPosition = batchLoader((db, projectIds: Parameter<string[]>
     .select(['input.ordinal', 'p.last_position']),
 )
 
-/** The position of the last event of each project. */
-export const selectLastPositions = prepare(
-  (db, projectIds: Parameter<string[]>) =>
-    db
-      .selectFrom('projects')
-      .select(['project_id', 'last_position'])
-      .where('project_id', '=', sql<string>`any(${projectIds})`),
-  { isLookUp: true },
-)
-
 /** Stores the position of each project's last event. The projects are locked. */
 export const updateLastPositions = prepare((db, projectIds: Parameter<string[]>, positions: Parameter<number[]>) =>
   db

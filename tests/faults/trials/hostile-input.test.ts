@@ -46,7 +46,7 @@ const foundBefore = <Kind extends keyof Corpus>(kind: Kind) =>
 
 /** No response within it is a hang: far more than any request of these takes on any machine. */
 const HANG_ms = 60_000
-const TIMEOUT_ms = size(300_000, 7_200_000)
+const TIMEOUT_ms = TRIAL_OPTIONS.timeout
 
 let database: TestDatabase
 let pool: pg.Pool

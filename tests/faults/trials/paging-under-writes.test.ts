@@ -18,7 +18,7 @@ const OTHER = 'other'
 const MAX_PAGE_bytes = 8 * 1024 * 1024
 const LIMITS = [7, 100, 1000]
 const ROUNDS = size(3, 90)
-const TIMEOUT_ms = size(300_000, 7_200_000)
+const TIMEOUT_ms = TRIAL_OPTIONS.timeout
 
 const LISTS = {
   versions: `/projects/${PROJECT}/modules/m/versions`,
