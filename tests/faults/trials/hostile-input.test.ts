@@ -26,7 +26,7 @@ import {
   type RawCase,
   rawCase,
 } from './hostile-input.ts'
-import { runsInForm, size } from './trial.ts'
+import { runsInForm, TRIAL_OPTIONS } from './trial.ts'
 
 // Whatever is sent, the service responds, with no 5xx but 503, and goes on. Each kind of input is first what has been found
 // before: a failure prints the case as JSON; add it to hostile-input.ndjson.
@@ -46,7 +46,6 @@ const foundBefore = <Kind extends keyof Corpus>(kind: Kind) =>
 
 /** No response within it is a hang: far more than any request of these takes on any machine. */
 const HANG_ms = 60_000
-const TIMEOUT_ms = TRIAL_OPTIONS.timeout
 
 let database: TestDatabase
 let pool: pg.Pool
@@ -171,25 +170,25 @@ async function tryAll<Case>(
     }),
     {
       ...runsInForm(batches, batches * 33),
-      interruptAfterTimeLimit: TIMEOUT_ms - 30_000,
+      interruptAfterTimeLimit: TRIAL_OPTIONS.timeout - 30_000,
       markInterruptAsFailure: true,
     },
   )
 }
 
-test('requests with any path, query, headers, body and cursor get a response', { timeout: TIMEOUT_ms }, async () => {
+test('requests with any path, query, headers, body and cursor get a response', TRIAL_OPTIONS, async () => {
   await tryAll(foundBefore('http'), httpCase(cursors), 600, send)
   await expectUnharmed()
   expect([...statuses.keys()]).toEqual(expect.arrayContaining([200, 304, 400, 401, 404, 405, 409, 413, 415, 422]))
 })
 
-test('connections with any bytes get a response or an end', { timeout: TIMEOUT_ms }, async () => {
+test('connections with any bytes get a response or an end', TRIAL_OPTIONS, async () => {
   await tryAll(foundBefore('raw'), rawCase(key), 200, exchange)
   await expectUnharmed()
   expect([...statuses.keys()]).toEqual(expect.arrayContaining([200, 400]))
 })
 
-test('import files with any lines are imported, or refused by their line', { timeout: TIMEOUT_ms }, async () => {
+test('import files with any lines are imported, or refused by their line', TRIAL_OPTIONS, async () => {
   let imported = 0
   const importOne = async (one: ImportCase) => {
     try {
@@ -210,7 +209,7 @@ test('import files with any lines are imported, or refused by their line', { tim
   expect(imported).toBeGreaterThan(0)
 })
 
-test('command lines with any arguments succeed or fail in one line', { timeout: TIMEOUT_ms }, async () => {
+test('command lines with any arguments succeed or fail in one line', TRIAL_OPTIONS, async () => {
   const flowtrail = flowtrailWith({ DATABASE_URL: database.url })
   const byStatus: Record<string, number> = {}
   const run = async (one: CommandCase) => {

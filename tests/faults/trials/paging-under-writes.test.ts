@@ -7,7 +7,7 @@ import { SCOPES } from '../../../src/domain/api-key.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { kill, type Service, startService } from '../../support/service.ts'
 import { load } from '../../transfer/fixture.ts'
-import { size } from './trial.ts'
+import { size, TRIAL_OPTIONS } from './trial.ts'
 
 // Every list is walked in both directions while imports and posts add rows before, behind and at the place of each cursor.
 // A model knows what was committed before a walk began: all of that is seen, once and in order.
@@ -18,7 +18,6 @@ const OTHER = 'other'
 const MAX_PAGE_bytes = 8 * 1024 * 1024
 const LIMITS = [7, 100, 1000]
 const ROUNDS = size(3, 90)
-const TIMEOUT_ms = TRIAL_OPTIONS.timeout
 
 const LISTS = {
   versions: `/projects/${PROJECT}/modules/m/versions`,
@@ -206,9 +205,7 @@ async function walk(list: List, direction: 'ASC' | 'DESC', limit: number): Promi
 
 const compare = (a: string | number, b: string | number) => (a < b ? -1 : a > b ? 1 : 0)
 
-test('walks see what was there before them once and in order, whatever is written', {
-  timeout: TIMEOUT_ms,
-}, async () => {
+test('walks see what was there before them once and in order, whatever is written', TRIAL_OPTIONS, async () => {
   for (let round = 0; round < ROUNDS; round += 1) {
     left = 25
     const limit = LIMITS[round % LIMITS.length] ?? 10
