@@ -4,7 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { stringify } from 'yaml'
 import type { OperationId } from '../../../src/http/operations.ts'
 import { type Outcome, ROOT, shell } from '../../cli/run.ts'
@@ -141,11 +141,11 @@ describe('the mock', () => {
 
   test('ignores a base path', async () => {
     const file = path.join(folder, 'base-path.yaml')
-    await writeFile(file, (await readFile(DOCUMENT, 'utf8')).replace('- url: /\n', '- url: /flowtrail\n'))
+    await writeFile(file, (await readFile(DOCUMENT, 'utf8')).replace(/- url: .*/, '- url: /flowtrail'))
     const based = await startPrism('mock', file)
+    onTestFinished(based.stop)
     expect((await send(based.address, 'listModules')).status).toBe(200)
     expect((await send(`${based.address}/flowtrail`, 'listModules')).status).toBe(404)
-    await based.stop()
   })
 })
 
@@ -278,13 +278,19 @@ describe('check-recordings.mjs', () => {
 
 describe('the proxy', () => {
   const [, , ...args] = proxyService.split(' ')
-  const startProxy = (upstream: string) =>
-    startPrism(...args.map((arg) => arg.replace('openapi.yaml', DOCUMENT).replace('http://127.0.0.1:3000', upstream)))
+  async function startProxy(upstream: string): Promise<Prism> {
+    const own = args.map((arg) => arg.replace('openapi.yaml', DOCUMENT).replace('http://127.0.0.1:3000', upstream))
+    const proxy = await startPrism(...own)
+    onTestFinished(proxy.stop)
+    return proxy
+  }
 
   test('forwards requests that match the document, and no others', async () => {
     const proxy = await startProxy(service)
     for (const operationId of operationIds) {
-      const [direct, through] = [await send(service, operationId), await send(proxy.address, operationId)]
+      // A recording with a key is replayed, with the id of its event.
+      const once = { headers: { 'idempotency-key': 'forwarded' } }
+      const [direct, through] = [await send(service, operationId, once), await send(proxy.address, operationId, once)]
       expect([through.status, await through.json()]).toEqual([200, await direct.json()])
     }
     const rejected = await send(proxy.address, 'listEntryEvents', { query: { limit: '0' } })
@@ -292,13 +298,13 @@ describe('the proxy', () => {
       422,
       { type: expect.stringContaining('stoplight.io') },
     ])
-    await proxy.stop()
   })
 
   test('reports a response that does not match the document', async () => {
     const server = createServer((_, response) =>
       response.writeHead(200, { 'content-type': 'application/json' }).end('[{"module_id":"m"}]'),
     )
+    onTestFinished(() => void server.close())
     await once(server.listen(0, '127.0.0.1'), 'listening')
     const proxy = await startProxy(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
     const response = await send(proxy.address, 'listModules')
@@ -306,7 +312,5 @@ describe('the proxy', () => {
       500,
       { type: expect.stringMatching(/#VIOLATIONS$/), validation: expect.arrayContaining([expect.anything()]) },
     ])
-    await proxy.stop()
-    server.close()
   })
 })
