@@ -1,53 +1,23 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { createTestApp, importInto, type TestApp } from '../support/app.ts'
+import { openProject, type Project, temporaryFolder } from './project.ts'
 
-const ROOT = path.join(import.meta.dirname, '../..')
+const CONNECTORS = path.join(import.meta.dirname, '../../connectors')
 const LOOPS = { 'follow.py': 'python3', 'follow.mts': process.execPath }
 
-const event = (n: number) => ({
-  ...{ type: 'event', project_id: 'demo', entry_id: '019ca8bb-b5c0-7000-8000-000000000001', event_id: `e${n}` },
-  ...{ timestamp: new Date(Date.UTC(2026, 2, 1) + n).toISOString(), event_type: 'custom_event:triggered' },
-  ...{ custom_event_name: `é ${n}`, custom_event_props: '{}' },
-})
-
-let api: TestApp
-let address: string
-let next = 0
-const addEvents = (count: number) =>
-  importInto(
-    api.databaseUrl,
-    Array.from({ length: count }, () => event(next++)),
-  )
+let project: Project
 beforeAll(async () => {
-  api = await createTestApp({ twins: false })
-  address = await api.listen()
-  await addEvents(2_500)
+  project = await openProject()
 })
-afterAll(() => api.close())
+afterAll(() => project.api.close())
 
-async function temporaryFile(): Promise<string> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'flowtrail-copy-'))
-  onTestFinished(() => rm(folder, { recursive: true }))
-  return path.join(folder, 'copy.db')
-}
+const feed = () => project.list('events?direction=ASC&limit=1000')
 
-async function feed(): Promise<object[]> {
-  const events: object[] = []
-  let next: string | undefined = '/projects/demo/events?direction=ASC&limit=1000'
-  while (next !== undefined) {
-    const response = await api.call({ path: next })
-    events.push(...response.json())
-    next = /^<(.+)>/.exec(String(response.headers.link))?.[1]
-  }
-  return events
-}
+const temporaryFile = async () => path.join(await temporaryFolder(), 'copy.db')
 
 /** What a copy has, in the order of the feed. */
 function copied(file: string): unknown[] {
@@ -57,26 +27,13 @@ function copied(file: string): unknown[] {
   return rows.map((row) => JSON.parse(row.event))
 }
 
-/** Calls of the feed so far. */
-async function calls(): Promise<number> {
-  const { body } = await api.call({ path: '/metrics', key: null })
-  const counts = body.matchAll(/^flowtrail_request_duration_seconds_count\{operation="listProjectEvents",.* (\d+)$/gm)
-  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0)
-}
-
 describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
   function start(
     file: string,
     settings: Record<string, string> = {},
   ): ChildProcess & { stdout: NodeJS.ReadableStream } {
-    const child = spawn(command, [path.join(ROOT, 'connectors', name), file], {
-      env: {
-        PATH: process.env.PATH,
-        FLOWTRAIL_URL: address,
-        FLOWTRAIL_PROJECT: 'demo',
-        FLOWTRAIL_KEY: api.key,
-        ...settings,
-      },
+    const child = spawn(command, [path.join(CONNECTORS, name), file], {
+      env: { PATH: process.env.PATH, ...project.environment, ...settings },
       stdio: ['ignore', 'pipe', 'inherit'],
     })
     onTestFinished(() => void child.kill('SIGKILL'))
@@ -91,16 +48,16 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
 
   test('copies every event once, and then what is new in one call', async () => {
     const file = await temporaryFile()
-    const before = await calls()
-    const count = await run(file)
-    expect(await calls()).toBe(before + 3)
     const first = await feed()
-    expect([count, copied(file)]).toEqual([first.length, first])
+    const before = project.requests()
+    expect(await run(file)).toBe(first.length)
+    expect(project.requests()).toBe(before + Math.ceil(first.length / 1_000))
+    expect(copied(file)).toEqual(first)
 
-    await addEvents(10)
-    const later = await calls()
-    expect(await run(file)).toBe(count + 10)
-    expect(await calls()).toBe(later + 1)
+    await project.addEvents(10)
+    const later = project.requests()
+    expect(await run(file)).toBe(first.length + 10)
+    expect(project.requests()).toBe(later + 1)
     expect(copied(file)).toEqual(await feed())
   })
 
@@ -116,7 +73,7 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
 
     const following = start(file, { WAIT: '30' })
     await isThere((await feed()).length)
-    await addEvents(5)
+    await project.addEvents(5)
     await isThere((await feed()).length)
     following.kill('SIGKILL')
     expect(copied(file)).toEqual(await feed())

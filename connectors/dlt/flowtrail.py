@@ -1,0 +1,128 @@
+"""A dlt source of a Flowtrail project: modules, versions, entries, page views and events.
+
+Run as a program, it copies the project to the DuckDB database flowtrail_copy.duckdb. See docs/sync.md.
+"""
+
+import os
+from datetime import timedelta
+from typing import Any, Iterator
+from urllib.parse import quote
+
+import dlt
+from dlt.sources.helpers.rest_client import RESTClient
+from dlt.sources.helpers.rest_client.auth import APIKeyAuth
+from dlt.sources.helpers.rest_client.paginators import HeaderLinkPaginator
+
+Records = Iterator[list[dict[str, Any]]]
+
+# A commit may take a while after the time that an entry says it was updated at.
+COMMIT_LAG = timedelta(minutes=5)
+
+
+def columns(*, required: str, optional: str = "") -> dict[str, Any]:
+    """Columns by name, so that no text is taken for a time because it looks like one."""
+    types = {
+        "_at": "timestamp",
+        "timestamp": "timestamp",
+        "_number": "bigint",
+        "_index": "bigint",
+        "total_pages": "bigint",
+        "position": "bigint",
+    }
+    return {
+        name: {
+            "data_type": next((type for end, type in types.items() if name.endswith(end)), "text"),
+            "nullable": name in optional.split(),
+        }
+        for name in f"{required} {optional}".split()
+    }
+
+
+MODULE = columns(required="module_id title group_id project_id json_string_prod")
+VERSION = columns(required="module_id version_number saved_at json_string")
+ENTRY = columns(required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data")
+PAGE_VIEW = columns(required="event_id entry_id timestamp page_id page_key page_index position")
+EVENT = columns(
+    required="event_id entry_id contact_id project_id group_id module_id module_version_number timestamp event_type"
+    " recorded_at position",
+    optional="page_id page_key page_index max_page_id max_page_key max_page_index total_pages view_type"
+    " custom_event_name custom_event_props",
+)
+
+
+@dlt.source(name="flowtrail")
+def flowtrail(
+    url: str = dlt.config.value, project: str = dlt.config.value, api_key: str = dlt.secrets.value
+) -> Any:
+    """All data of a project. Each run reads what is new since the one before.
+
+    Args:
+        url: where the service is, for example http://127.0.0.1:3000
+        project: the id of the project
+        api_key: a key of the project with the scope read
+    """
+    client = RESTClient(
+        base_url=f"{url.rstrip('/')}/projects/{quote(project, safe='')}",
+        auth=APIKeyAuth(name="X-Api-Key", api_key=api_key),
+        paginator=HeaderLinkPaginator(),
+    )
+
+    def pages(path: str, **parameters: Any) -> Records:
+        """The pages of a list, oldest first."""
+        return client.paginate(path, params={"direction": "ASC", "limit": 1000, **parameters})
+
+    def of_module(module: dict[str, Any], rest: str = "") -> str:
+        return f"modules/{quote(module['module_id'], safe='')}{rest}"
+
+    @dlt.resource(primary_key="module_id", write_disposition="replace", columns=MODULE)
+    def modules() -> Records:
+        for page in client.paginate("modules"):
+            yield [client.get(of_module(module)).json() for module in page]
+
+    @dlt.transformer(
+        data_from=modules,
+        primary_key=("module_id", "version_number"),
+        write_disposition="merge",
+        columns=VERSION,
+    )
+    def module_versions(page: list[dict[str, Any]]) -> Records:
+        """Versions never change, so each is read once."""
+        known_by_module = dlt.current.resource_state().setdefault("known", {})
+        for module in page:
+            known = known_by_module.setdefault(module["module_id"], [])
+            for versions in pages(of_module(module, "/versions")):
+                numbers = [version["version_number"] for version in versions]
+                new = [number for number in numbers if number not in known]
+                yield [client.get(of_module(module, f"/versions/{number}")).json() for number in new]
+                known.extend(new)
+
+    @dlt.resource(primary_key="entry_id", write_disposition="merge", columns=ENTRY)
+    def entries(
+        updated_at: dlt.sources.incremental[str] = dlt.sources.incremental(
+            "updated_at", lag=COMMIT_LAG.total_seconds()
+        ),
+    ) -> Records:
+        yield from pages("entries", updated_after=updated_at.last_value)
+
+    @dlt.resource(primary_key="event_id", write_disposition="merge", columns=EVENT)
+    def events(
+        position: dlt.sources.incremental[int] = dlt.sources.incremental(
+            "position", initial_value=0, range_start="open"
+        ),
+    ) -> Records:
+        """Events in the order in which they were committed: whatever comes later has a greater position."""
+        yield from pages("events", after=position.last_value)
+
+    @dlt.transformer(data_from=events, primary_key="event_id", write_disposition="merge", columns=PAGE_VIEW)
+    def page_views(page: list[dict[str, Any]]) -> Records:
+        yield [
+            {name: event[name] for name in PAGE_VIEW} for event in page if event["event_type"] == "flowpage.viewed"
+        ]
+
+    return modules, module_versions, entries, events, page_views
+
+
+if __name__ == "__main__":
+    pipeline = dlt.pipeline("flowtrail_copy", destination="duckdb", dataset_name="flowtrail")
+    source = flowtrail(os.environ["FLOWTRAIL_URL"], os.environ["FLOWTRAIL_PROJECT"], os.environ["FLOWTRAIL_KEY"])
+    print(pipeline.run(source))

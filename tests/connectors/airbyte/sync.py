@@ -1,0 +1,62 @@
+"""Syncs the source of the manifest to DuckDB, as Airbyte does: sync.py FOLDER, in which there is config.json.
+
+Records are kept by primary key, and committed with the source's state whenever it emits one.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+
+MANIFEST = Path(__file__).parents[3] / "connectors" / "airbyte" / "manifest.yaml"
+SOURCE = Path(sys.executable).with_name("source-declarative-manifest")
+folder = Path(sys.argv[1])
+
+
+def messages(command: str, *arguments: str):
+    options = ["--config", "config.json", "--manifest-path", str(MANIFEST), *arguments]
+    with subprocess.Popen([SOURCE, command, *options], cwd=folder, stdout=subprocess.PIPE, text=True) as source:
+        for line in source.stdout:
+            message = json.loads(line)
+            if message["type"] == "TRACE" and "error" in message["trace"]:
+                print(line, file=sys.stderr)
+            yield message
+    if source.returncode != 0:
+        sys.exit(f"{command} ended with {source.returncode}")
+
+
+[catalog] = [message["catalog"] for message in messages("discover") if message["type"] == "CATALOG"]
+streams = {stream["name"]: stream for stream in catalog["streams"]}
+
+copy = duckdb.connect(folder / "copy.duckdb")
+copy.execute("CREATE TABLE IF NOT EXISTS state (stream TEXT PRIMARY KEY, state TEXT)")
+for name in streams:
+    copy.execute(f"CREATE TABLE IF NOT EXISTS {name} (key TEXT PRIMARY KEY, record TEXT)")
+state = [json.loads(text) for (text,) in copy.execute("SELECT state FROM state").fetchall()]
+(folder / "state.json").write_text(json.dumps(state))
+configured = [
+    {
+        "stream": stream,
+        "sync_mode": "incremental" if "incremental" in stream["supported_sync_modes"] else "full_refresh",
+        "destination_sync_mode": "append_dedup",
+    }
+    for stream in streams.values()
+]
+(folder / "catalog.json").write_text(json.dumps({"streams": configured}))
+
+copy.begin()
+for message in messages("read", "--catalog", "catalog.json", "--state", "state.json"):
+    if message["type"] == "RECORD":
+        name, record = message["record"]["stream"], message["record"]["data"]
+        key = json.dumps([record[field] for [field] in streams[name]["source_defined_primary_key"]])
+        copy.execute(f"INSERT OR REPLACE INTO {name} VALUES (?, ?)", [key, json.dumps(record)])
+    elif message["type"] == "STATE":
+        stream = message["state"]["stream"]["stream_descriptor"]["name"]
+        copy.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", [stream, json.dumps(message["state"])])
+        copy.commit()
+        copy.begin()
+copy.commit()
+for name in streams:
+    print(name, copy.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])

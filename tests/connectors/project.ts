@@ -1,0 +1,88 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { onTestFinished } from 'vitest'
+import { createTestApp, importInto, type TestApp } from '../support/app.ts'
+import { extendTestApps } from '../support/extensions.ts'
+
+const OLD_EVENTS = 2_500
+const ENTRY_ID = '019ca8bb-b5c0-7000-8000-000000000001'
+
+/** Project `demo` of a service that programs can reach, with more than two pages of events. */
+export interface Project {
+  api: TestApp
+  /** What the programs in `connectors/` need to reach it. */
+  environment: Record<string, string>
+  /** Imports as many events. */
+  addEvents: (count: number) => Promise<void>
+  /** All records of a list of the project. */
+  list: (path: string) => Promise<Record<string, unknown>[]>
+  /** How many requests with a key the service has received. */
+  requests: () => number
+  /**
+   * Holds the request after as many further ones back until the returned function is called. `received` resolves when it has
+   * been received.
+   */
+  holdAfter: (count: number) => { received: Promise<void>; release: () => void }
+}
+
+export async function openProject(): Promise<Project> {
+  let requests = 0
+  let intercept = async () => {}
+  extendTestApps((app) => {
+    app.addHook('onRequest', async (request) => {
+      if (!request.headers['x-api-key']) return
+      requests += 1
+      await intercept()
+    })
+  })
+  const api = await createTestApp({ twins: false })
+  let next = 0
+  const addEvents = (count: number) =>
+    importInto(
+      api.databaseUrl,
+      Array.from({ length: count }, () => event(next++)),
+    )
+  await addEvents(OLD_EVENTS)
+  return {
+    api,
+    environment: { FLOWTRAIL_URL: await api.listen(), FLOWTRAIL_PROJECT: 'demo', FLOWTRAIL_KEY: api.key },
+    addEvents,
+    list: async (name) => {
+      const records: Record<string, unknown>[] = []
+      let next: string | undefined = `/projects/demo/${name}`
+      while (next !== undefined) {
+        const response = await api.call({ path: next })
+        records.push(...response.json())
+        next = /^<(.+)>/.exec(String(response.headers.link))?.[1]
+      }
+      return records
+    },
+    requests: () => requests,
+    holdAfter: (count) => {
+      const { promise: received, resolve } = Promise.withResolvers<void>()
+      const { promise: released, resolve: release } = Promise.withResolvers<void>()
+      const held = requests + count + 1
+      intercept = async () => {
+        if (requests !== held) return
+        resolve()
+        await released
+      }
+      return { received, release }
+    },
+  }
+}
+
+/** An event whose texts another program might take for times or numbers. */
+const event = (n: number) => ({
+  ...{ type: 'event', project_id: 'demo', entry_id: ENTRY_ID, event_id: `${n}` },
+  ...{ timestamp: new Date(Date.UTC(2026, 2, 1) + n).toISOString(), event_type: 'custom_event:triggered' },
+  ...{ custom_event_name: n % 2 === 0 ? `2026-03-01T00:00:00Z` : `é ${n}`, custom_event_props: '{"a": "b"}' },
+})
+
+/** A folder that is removed after the test. */
+export async function temporaryFolder(): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'flowtrail-copy-'))
+  onTestFinished(() => rm(folder, { recursive: true, force: true }))
+  return folder
+}
