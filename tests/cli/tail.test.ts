@@ -1,11 +1,17 @@
 import { once } from 'node:events'
+import { PassThrough, Readable, Writable } from 'node:stream'
+import { styleText } from 'node:util'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
+import { run } from '../../src/cli/run.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { kill, type Process, runFlowtrail } from '../support/service.ts'
 import { flowtrailWith } from './run.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
+
+const paint = (style: 'dim' | 'bold' | 'cyan' | 'yellow') => (text: string) =>
+  styleText(style, text, { validateStream: false })
 
 let api: TestApp
 beforeAll(async () => {
@@ -54,7 +60,44 @@ test('prints all events and then those that come, until it is interrupted', asyn
   expect([await process.exit, process.stderr()]).toEqual([130, 'flowtrail: interrupted\n'])
 })
 
-test('prints events as in the feed, behind a position', async () => {
+test('begins with what comes when it is not told where', async () => {
+  const process = tail()
+  let count = 0
+  const untilPrinted = async () => {
+    await record(`news ${count++}`)
+    expect(linesOf(process)).not.toEqual([])
+  }
+  await vi.waitFor(untilPrinted, { timeout: 30_000, interval: 100 })
+  expect(linesOf(process)[0]).toContain('  news ')
+})
+
+test('colours what it prints on a terminal', async () => {
+  let printed = ''
+  const terminal = new Writable({
+    write(chunk, _, done) {
+      printed += chunk
+      done(Object.assign(new Error('closed'), { code: 'EPIPE' }))
+    },
+  })
+  terminal.on('error', () => {})
+  const stdout = Object.assign(terminal, { isTTY: true })
+  const context = {
+    env: { DATABASE_URL: api.databaseUrl },
+    stdin: Readable.from([]),
+    stdout,
+    stderr: new PassThrough(),
+  }
+  expect(await run(['tail', '--project', 'demo', '--since', 'start'], context)).toBe(0)
+  const [view, opted] = printed.split('\n')
+  const [dim, bold, module] = [paint('dim'), paint('bold'), paint('cyan')('skin-quiz')]
+  const id = 'entry 019ca8bb-b5c0-7000-8000-000000000001'
+  expect([view, opted]).toEqual([
+    `${dim('2026-03-01T09:31:10.250Z')}  ${module}  flowpage.viewed  ${bold('skin-type')}  ${dim(id)}`,
+    `${dim('2026-03-01T09:31:40.000Z')}  ${module}  ${paint('yellow')('custom event')}  ${bold('newsletter_opt_in')}  {"list":"spring"}  ${dim(id)}`,
+  ])
+})
+
+test('prints events as in the feed, after a position', async () => {
   const events = await feed()
   const process = tail('--json', '--since', String(events[0]?.position))
   await untilLines(process, events.length - 1)
