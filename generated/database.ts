@@ -4,11 +4,6 @@
  */
 
 import type { IsoTimestamp } from "../src/domain/timestamp.ts";
-import type { ColumnType } from "kysely";
-
-export type Generated<T> = T extends ColumnType<infer S, infer I, infer U>
-  ? ColumnType<S, I | undefined, U>
-  : ColumnType<T, T | undefined, T>;
 
 export interface ApiKeys {
   created_at: IsoTimestamp;
@@ -105,7 +100,6 @@ export interface ModuleVersions {
 }
 
 export interface Projects {
-  last_position: Generated<number>;
   name: string;
   project_id: string;
 }

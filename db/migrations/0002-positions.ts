@@ -6,8 +6,6 @@ import { type Kysely, sql } from 'kysely'
  * under a lock: stop the servers of older releases before.
  */
 const statements = [
-  // Every batch changes last_position: it does so within the page of the row as long as that has room.
-  `ALTER TABLE projects ADD COLUMN last_position bigint NOT NULL DEFAULT 0, SET (fillfactor = 25)`,
   'ALTER TABLE events ADD COLUMN position bigint, ADD COLUMN recorded_at timestamptz(3)',
   `UPDATE events e SET recorded_at = now(), position = o.ordinal + extract(epoch FROM now()) * 1000000
     FROM (
@@ -18,9 +16,6 @@ const statements = [
     WHERE e.project_id = o.project_id AND e.event_id = o.event_id`,
   'ALTER TABLE events ALTER COLUMN position SET NOT NULL, ALTER COLUMN recorded_at SET NOT NULL',
   'CREATE UNIQUE INDEX events_position_idx ON events (project_id, position)',
-  `UPDATE projects p SET last_position = e.last_position
-    FROM (SELECT project_id, max(position) AS last_position FROM events GROUP BY project_id) e
-    WHERE e.project_id = p.project_id`,
   `UPDATE idempotency_keys SET response = '{"event_id":' || to_json(event_id) || ',' || substr(response, 2)`,
 ]
 

@@ -5,8 +5,7 @@ import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import { Followers } from '../feed/followers.ts'
-import { selectFeedPage } from '../queries/events.ts'
-import { findLastPosition } from '../queries/projects.ts'
+import { findLastPosition, selectFeedPage } from '../queries/events.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
@@ -35,7 +34,7 @@ export const tailCommand = ({ env, stdout }: Context) =>
       onDatabase(readConfig(env), async (db) => {
         await requireProject(db, project)
         const format = json ? JSON.stringify : lineOf(stdout)
-        const position = since === 'now' ? (await findLastPosition(db, project))?.last_position : since
+        const position = since === 'now' ? (await findLastPosition(db, project))?.position : since
         await follow(db, project, position ?? 0, async (events) =>
           print(stdout, events.map((event) => `${format(event)}\n`).join('')),
         )

@@ -12,7 +12,6 @@ const column =
 
 export const text = column<string>('text')
 export const integer = column<number>('integer')
-export const bigint = column<number>('bigint')
 export const bytea = column<Buffer>('bytea')
 export const timestamptz = column<IsoTimestamp>('timestamptz')
 

@@ -3,7 +3,7 @@ import type { Database } from '../database/pool.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import type { Wait } from '../domain/read-lease.ts'
 import { Usage } from '../domain/usage.ts'
-import { findLastPosition } from '../queries/projects.ts'
+import { findLastPosition } from '../queries/events.ts'
 
 export interface FollowersOptions {
   /** How many requests may follow feeds at once; half of them in one project. */
@@ -110,9 +110,9 @@ export class Followers {
   }
 
   async #check(projectId: string): Promise<void> {
-    const { last_position = 0 } = (await findLastPosition(this.#db, projectId)) ?? {}
+    const last = (await findLastPosition(this.#db, projectId))?.position ?? 0
     for (const { position, end } of this.#waiting.get(projectId) ?? []) {
-      if (last_position > position) end(last_position)
+      if (last > position) end(last)
     }
   }
 }

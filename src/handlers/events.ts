@@ -2,8 +2,7 @@ import { SMALL_ROW_bytes } from '../database/large-rows.ts'
 import { invalidRequest } from '../domain/errors.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import type { Handler, OperationRequest } from '../http/operations.ts'
-import { selectFeedPage } from '../queries/events.ts'
-import { findLastPosition } from '../queries/projects.ts'
+import { findLastPosition, selectFeedPage } from '../queries/events.ts'
 import { parseCustomEvent } from '../recording/custom-event.ts'
 import type { Context } from './context.ts'
 
@@ -51,7 +50,7 @@ async function awaitPage(
   }
   const few = Math.min(query.limit, MAX_AWAITED_EVENTS)
   let [position] = start ?? [0]
-  let lastPosition = (await findLastPosition(db, path.projectId))?.last_position
+  let lastPosition = (await findLastPosition(db, path.projectId))?.position ?? undefined
   for (let hasWaited = false; ; hasWaited = true) {
     if (lastPosition !== undefined && lastPosition > position) {
       const page = await select(few)

@@ -1,6 +1,10 @@
+import { sql } from 'kysely'
+import { batchLoader } from '../database/batch-loader.ts'
+import { inputTable, text } from '../database/input-table.ts'
 import { sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
-import { prepareInsert } from '../database/prepared.ts'
+import type { Database } from '../database/pool.ts'
+import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId, isPosition } from '../domain/cursor.ts'
 
 /** What an event has of its own, without the values of large ones unless the query `isWhole`. */
@@ -72,6 +76,36 @@ export const selectFeedPage = defineList(
       ])
       .select(eventColumns(isWhole))
       .$call(inOrder),
+)
+
+/** The projects, and the position of the last event of each, null if it has none. */
+const selectLastPositions = (db: Database, projectIds: Parameter<string[]>) =>
+  db.selectFrom(inputTable({ project_id: text(projectIds) })).leftJoinLateral(
+    (eb) =>
+      db
+        .selectFrom('events as e')
+        .select('e.position')
+        .where('e.project_id', '=', eb.ref('input.project_id'))
+        .orderBy('e.position', 'desc')
+        .limit(1)
+        .as('last'),
+    (join) => join.onTrue(),
+  )
+
+/** The position of the last event of a project, null without any. */
+export const findLastPosition = batchLoader((db, projectIds: Parameter<string[]>) =>
+  selectLastPositions(db, projectIds).select(['input.ordinal', 'last.position']),
+)
+
+/**
+ * For each project the least position that its next event may have (ADR 0020). The projects must be locked before this
+ * statement begins, so that it sees all events of those who have held the lock.
+ */
+export const selectNextPositions = prepare((db, projectIds: Parameter<string[]>) =>
+  selectLastPositions(db, projectIds).select([
+    'input.project_id',
+    sql<number>`greatest(last.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`.as('position'),
+  ]),
 )
 
 export const insertEvents = prepareInsert('events', {

@@ -1,6 +1,4 @@
 import { sql } from 'kysely'
-import { batchLoader } from '../database/batch-loader.ts'
-import { bigint, inputTable, text } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 
@@ -19,40 +17,16 @@ export const setLockTimeout = prepare((db, duration: Parameter<string>) =>
 const selectProjectsToLock = (db: Database, projectIds: Parameter<string[]>) =>
   db
     .selectFrom('projects')
-    .select([
-      'project_id',
-      'last_position',
-      sql<number>`(extract(epoch from clock_timestamp()) * 1000000)::bigint`.as('now_us'),
-    ])
+    .select('project_id')
     .where('project_id', '=', sql<string>`any(${projectIds})`)
     .forNoKeyUpdate()
 
-/**
- * Locks the projects until the transaction ends, so that writers of one project go one after another. Returns the position
- * of each project's last event, and the time in microseconds since 1970, at least approximately.
- */
+/** Locks the projects until the transaction ends, so that writers of one project go one after another. */
 export const lockProjects = prepare(selectProjectsToLock)
 
 /** As {@link lockProjects}, but leaves out the projects that others have locked. */
 export const lockFreeProjects = prepare((db, projectIds: Parameter<string[]>) =>
   selectProjectsToLock(db, projectIds).skipLocked(),
-)
-
-/** The position of the last event of a project, 0 without any. */
-export const findLastPosition = batchLoader((db, projectIds: Parameter<string[]>) =>
-  db
-    .selectFrom(inputTable({ project_id: text(projectIds) }))
-    .innerJoin('projects as p', (join) => join.onRef('p.project_id', '=', 'input.project_id'))
-    .select(['input.ordinal', 'p.last_position']),
-)
-
-/** Stores the position of each project's last event. The projects are locked. */
-export const updateLastPositions = prepare((db, projectIds: Parameter<string[]>, positions: Parameter<number[]>) =>
-  db
-    .updateTable('projects as p')
-    .from(inputTable({ project_id: text(projectIds), last_position: bigint(positions) }))
-    .set((eb) => ({ last_position: eb.ref('input.last_position') }))
-    .whereRef('p.project_id', '=', 'input.project_id'),
 )
 
 export async function projectExists(db: Database, projectId: string): Promise<boolean> {

@@ -9,10 +9,10 @@ import { contactIdOf } from '../domain/identifier.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
 import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
-import { insertEvents } from '../queries/events.ts'
+import { insertEvents, selectNextPositions } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
-import { lockFreeProjects, lockProjects, setLockTimeout, updateLastPositions } from '../queries/projects.ts'
+import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent } from './custom-event.ts'
 
@@ -54,11 +54,10 @@ export async function recordBatch(
   const now = toIsoTimestamp(new Date())
   const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
-  const lastPositions = assignPositions(newEvents, state.positions)
+  assignPositions(newEvents, state.nextPositions)
   const newEntries = await assignEntries(client, newEvents, state.contacts, now)
   await insertAndCommit(client, {
     now,
-    lastPositions,
     events: newEvents,
     entries: newEntries,
     contacts: state.contacts,
@@ -70,7 +69,7 @@ export async function recordBatch(
 interface BatchState {
   lockedProjects: ReadonlySet<string>
   /** For each project that is held, the least position that its next event may have. */
-  positions: ReadonlyMap<string, number>
+  nextPositions: Map<string, number>
   /** By the ordinal of the event, from 1; modules that do not exist are absent. */
   modules: ReadonlyMap<number, ModuleInEffect>
   contacts: ContactResolver
@@ -109,22 +108,21 @@ async function lockAndRead(
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
 
-  const [, , projects, modules, owners, contacts, usedKeys] = await Promise.all([
+  const [, , held, nextPositions, modules, owners, contacts, usedKeys] = await Promise.all([
     client.query('BEGIN'),
     waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
+    run(client, selectNextPositions, [projectIds]),
     run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
     run(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])
-  const positions = new Map(
-    projects.map(({ project_id, last_position, now_us }) => [project_id, Math.max(last_position + 1, now_us)]),
-  )
+  const heldIds = new Set(held.map(({ project_id }) => project_id))
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
-    lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !positions.has(id))),
-    positions,
+    lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !heldIds.has(id))),
+    nextPositions: new Map(nextPositions.map(({ project_id, position }) => [project_id, position])),
     modules: new Map(modules.map((module) => [module.ordinal, module])),
     contacts: new ContactResolver(owners, contacts),
     usedKeys: new Map(
@@ -256,22 +254,13 @@ function requestDigest(input: EventToRecord): Buffer {
     .digest()
 }
 
-/**
- * Sets the events' positions in the order of their projects' events (ADR 0020).
- *
- * @returns the last position of each of their projects
- */
-function assignPositions(
-  events: readonly NewEvent[],
-  nextPositions: ReadonlyMap<string, number>,
-): ReadonlyMap<string, number> {
-  const last = new Map<string, number>()
+/** Gives the events the next positions of their projects, in their order (ADR 0020). */
+function assignPositions(events: readonly NewEvent[], nextPositions: Map<string, number>): void {
   for (const event of events) {
     const { project_id } = event.input
-    event.position = (last.get(project_id) ?? (nextPositions.get(project_id) as number) - 1) + 1
-    last.set(project_id, event.position)
+    event.position = nextPositions.get(project_id) as number
+    nextPositions.set(project_id, event.position + 1)
   }
-  return last
 }
 
 interface NewEntry {
@@ -331,7 +320,6 @@ const earlier = (a: IsoTimestamp, b: IsoTimestamp): IsoTimestamp => (a < b ? a :
 /** What a batch adds to the database. */
 interface Additions {
   now: IsoTimestamp
-  lastPositions: ReadonlyMap<string, number>
   events: readonly NewEvent[]
   entries: readonly NewEntry[]
   contacts: ContactResolver
@@ -340,7 +328,7 @@ interface Additions {
 /** Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included. */
 async function insertAndCommit(
   client: pg.ClientBase,
-  { now, lastPositions, events, entries, contacts: { added } }: Additions,
+  { now, events, entries, contacts: { added } }: Additions,
 ): Promise<void> {
   const keys = events.flatMap((event) => {
     const { event_id, input, idempotency } = event
@@ -354,7 +342,6 @@ async function insertAndCommit(
     added.identifiers.length > 0 && insertIdentifiers(added.identifiers),
     entries.length > 0 && insertEntries(entries),
     events.length > 0 && insertEvents(events.map((event) => ({ ...rowOf(event), recorded_at: now }))),
-    events.length > 0 && updateLastPositions.statement([...lastPositions.keys()], [...lastPositions.values()]),
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)

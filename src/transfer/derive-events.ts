@@ -83,19 +83,15 @@ export const DERIVE_EVENTS = `
  */
 export const NUMBER_EVENTS = `
   CREATE TEMPORARY TABLE ${NUMBERED_EVENTS} ON COMMIT DROP AS
-  SELECT i.*, greatest(p.last_position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
+  SELECT i.*, greatest(p.position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
     + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
   FROM (
     SELECT line, ${EVENT_COLUMNS} FROM ${stagedTable('event')} WHERE ${IS_COMPLETE}
     UNION ALL
     SELECT line, ${EVENT_COLUMNS} FROM ${DERIVED_EVENTS}
   ) i
-  JOIN projects p ON p.project_id = i.project_id`
-
-/** Stores the position of each project's last event. */
-export const STORE_LAST_POSITIONS = `
-  UPDATE projects p SET last_position = e.position
-  FROM ${AFFECTED_PROJECTS} a CROSS JOIN LATERAL (
-    SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1
-  ) e
-  WHERE p.project_id = a.project_id AND p.last_position < e.position`
+  LEFT JOIN (
+    SELECT a.project_id, e.position FROM ${AFFECTED_PROJECTS} a CROSS JOIN LATERAL (
+      SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1
+    ) e
+  ) p ON p.project_id = i.project_id`

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
-import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS, STORE_LAST_POSITIONS } from './derive-events.ts'
+import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS } from './derive-events.ts'
 import { ImportError, type ImportIssue } from './issues.ts'
 import {
   AFFECTED_PROJECTS,
@@ -182,10 +182,7 @@ export class Merge {
       this.#step(TARGET_TABLES[kind])
     }
     if (mayConflict) for (const chunk of chunks) await this.#update(kind, chunk)
-    if (kind === 'event') {
-      await this.#query(STORE_LAST_POSITIONS)
-      await this.#storePageViews()
-    }
+    if (kind === 'event') await this.#storePageViews()
   }
 
   async #storePageViews(): Promise<void> {

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import type { components } from '../../generated/api.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { encodeCursor, fingerprint } from '../../src/domain/cursor.ts'
+import { Followers } from '../../src/feed/followers.ts'
 import { createTestApp, importInto, type TestApp, type TestAppOptions } from '../support/app.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
@@ -130,7 +131,8 @@ describe('the feed', () => {
   test('goes on behind every position that was seen, whatever the clock says', async () => {
     const app = await appFor()
     const ahead = (Date.now() + 3_600_000) * 1_000
-    await sql`UPDATE projects SET last_position = ${ahead} WHERE project_id = 'demo'`.execute(app.db)
+    const [newest = 0] = positionsOf(await feed(app, { limit: 1 }))
+    await sql`UPDATE events SET position = ${ahead} WHERE project_id = 'demo' AND position = ${newest}`.execute(app.db)
     await record(app, 'one')
     await record(app, 'two')
     expect(positionsOf(await feed(app, { limit: 2 }))).toEqual([ahead + 2, ahead + 1])
@@ -144,15 +146,9 @@ describe('the feed', () => {
 
   test('has no new event at or before a position that was seen before an old backup was restored', async () => {
     const app = await appFor()
-    const backup = await sql<{
-      last_position: number
-    }>`SELECT last_position FROM projects WHERE project_id = 'demo'`.execute(app.db)
     await record(app, 'lost')
     const [seen] = positionsOf(await feed(app, { limit: 1 }))
     await sql`DELETE FROM events WHERE position = ${seen}`.execute(app.db)
-    await sql`UPDATE projects SET last_position = ${backup.rows[0]?.last_position} WHERE project_id = 'demo'`.execute(
-      app.db,
-    )
     await record(app, 'new')
     const [position] = positionsOf(await feed(app, { limit: 1 }))
     expect(position).toBeGreaterThan(seen as number)
@@ -255,10 +251,9 @@ describe('a request that waits', () => {
     await untilWaiting(app, 1)
     // By SQL, as any process does it.
     await db.transaction().execute(async (transaction) => {
-      await sql`UPDATE projects SET last_position = last_position + 1 WHERE project_id = 'demo'`.execute(transaction)
       await sql`INSERT INTO events SELECT (e).* FROM (
-        SELECT jsonb_populate_record(e, jsonb_build_object('event_id', ${randomUUID()}::text, 'position', p.last_position)) AS e
-        FROM events e JOIN projects p USING (project_id) WHERE project_id = 'demo' LIMIT 1) row`.execute(transaction)
+        SELECT jsonb_populate_record(e, jsonb_build_object('event_id', ${randomUUID()}::text, 'position', e.position + 1)) AS e
+        FROM events e WHERE project_id = 'demo' ORDER BY position DESC LIMIT 1) row`.execute(transaction)
     })
     const { events, cursor } = await waiting
     expect(events).toHaveLength(1)
@@ -267,9 +262,12 @@ describe('a request that waits', () => {
 
   test('waits on through an event that is gone before it is read', async () => {
     const app = await appFor()
-    const waiting = feed(app, { ...(await end(app)), wait: 30 })
-    await untilWaiting(app, 1)
-    await sql`UPDATE projects SET last_position = last_position + 1000000000 WHERE project_id = 'demo'`.execute(app.db)
+    const query = await end(app)
+    const wait = vi.spyOn(Followers.prototype, 'wait')
+    wait.mockReturnValueOnce({ ended: Promise.resolve(query.after + 1), cancel: () => {} })
+    const waiting = feed(app, { ...query, wait: 30 })
+    await vi.waitFor(() => expect(wait).toHaveBeenCalledTimes(2))
+    wait.mockRestore()
     const event = await record(app, 'there')
     const { events } = await waiting
     expect(events).toMatchObject([event])

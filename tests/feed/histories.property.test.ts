@@ -52,13 +52,21 @@ let names = 0
 const identifiers = [{ key: 'email', value: '"amara.okafor@example.com"' }]
 const module_id = 'skin-quiz'
 
+/** A transaction that has taken a position and is rolled back. */
+const ABORTED = `
+  BEGIN;
+  SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE;
+  INSERT INTO events SELECT (e).* FROM (
+    SELECT jsonb_populate_record(e, jsonb_build_object('event_id', 'aborted', 'position', e.position + 5)) AS e
+    FROM events e WHERE project_id = 'demo' ORDER BY position DESC LIMIT 1
+  ) newest;
+  ROLLBACK`
+
 /** Resolves to the names of the events that are committed. */
 async function take(step: Step): Promise<string[]> {
   if (step.kind === 'abort') {
     const client = await pool.connect()
-    await client.query(
-      `BEGIN; UPDATE projects SET last_position = last_position + 5 WHERE project_id = 'demo'; ROLLBACK`,
-    )
+    await client.query(ABORTED)
     client.release()
     return []
   }

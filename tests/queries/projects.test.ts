@@ -53,7 +53,7 @@ test('a project exists or not', async () => {
 test('projects are locked, or those that no other session has locked', async () => {
   const lock = await holdProject(database.url, 'b')
   const free = await db.transaction().execute((trx) => lockFreeProjects(trx, ['a', 'b']))
-  expect(free).toMatchObject([{ project_id: 'a', last_position: 0 }])
+  expect(free).toEqual([{ project_id: 'a' }])
   const locked = db.transaction().execute((trx) => lockProjects(trx, ['a', 'b']))
   await lock.waiting(1)
   await lock.release()

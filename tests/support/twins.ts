@@ -56,7 +56,7 @@ type Copied = Omit<DB, 'entry_page_views'>
 
 /** Every column of every copied table, parents first. */
 const COLUMNS: { [Table in keyof Copied]: { [Column in keyof Copied[Table]]: Kind } } = {
-  projects: { project_id: 'project', name: 'text', last_position: 'number' },
+  projects: { project_id: 'project', name: 'text' },
   groups: { project_id: 'project', group_id: 'own', name: 'text' },
   modules: { project_id: 'project', module_id: 'own', group_id: 'reference', title: 'text', created_at: 'instant' },
   module_versions: {

@@ -77,12 +77,11 @@ const INSERT_ENTRY = `
 const INSERT_EVENT = `
   INSERT INTO events (project_id, event_id, entry_id, timestamp, module_version_number, max_page_id, max_page_key,
     max_page_index, total_pages, event_type, custom_event_name, custom_event_props, recorded_at, position)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, greatest(
+    (SELECT max(position) + 1 FROM events WHERE project_id = $1), extract(epoch FROM clock_timestamp()) * 1000000))`
 
 /** The row stays locked until the transaction ends, so that positions are committed in their order. */
-const TAKE_POSITION = `
-  UPDATE projects SET last_position = greatest(last_position + 1, floor(extract(epoch FROM clock_timestamp()) * 1000000))
-  WHERE project_id = $1 RETURNING last_position`
+const LOCK_PROJECT = 'SELECT FROM projects WHERE project_id = $1 FOR NO KEY UPDATE'
 
 const INSERT_KEY = `
   INSERT INTO idempotency_keys (project_id, idempotency_key, event_id, request_digest, response)
@@ -157,11 +156,11 @@ async function recordWith(
     (await addEntry(client, projectId, contact_id, event, now))
 
   const event_id = uuidv7()
-  const [project] = (await client.query(TAKE_POSITION, [projectId])).rows
+  await client.query(LOCK_PROJECT, [projectId])
   await client.query(INSERT_EVENT, [
     ...[projectId, event_id, entry.entry_id, timestamp, module.version_number],
     ...[entry.max_page_id, entry.max_page_key, entry.max_page_index, entry.total_pages],
-    ...[CUSTOM_EVENT, custom_event_name, custom_event_props, now, project?.last_position],
+    ...[CUSTOM_EVENT, custom_event_name, custom_event_props, now],
   ])
 
   const body = {
