@@ -5,7 +5,7 @@ export default defineConfig({
   output: { path: 'generated', module: { extension: '.ts' } },
   plugins: [
     '@hey-api/client-fetch',
-    { name: '@hey-api/transformers', dates: true },
+    { name: '@hey-api/transformers', dates: true, bigInt: false },
     { name: '@hey-api/sdk', transformer: true },
   ],
 })
