@@ -129,6 +129,22 @@ public final class Journey {
     expect("true".equals(header(replay, "Idempotent-Replayed")), replay.getHeaders());
     ok("replay");
 
+    var before = EVENTS.listProjectEvents(PROJECT, 1, SortDirection.DESC, null, null, null).get(0);
+    var fresh = record(eventOf(unguessable("email")), null);
+    var page =
+        EVENTS.listProjectEventsWithHttpInfo(
+            PROJECT, 10, SortDirection.ASC, null, before.getPosition(), 5);
+    expect(page.getData().size() == 1, page.getData());
+    var latest = page.getData().get(0);
+    expect(latest.getEventId().equals(fresh.getEventId()), latest);
+    expect(latest.getPosition() > before.getPosition(), latest);
+    expect(latest.getRecordedAt().getOffset().equals(ZoneOffset.UTC), latest);
+    expect(header(page, "Link") == null && nextByCursor(page) != null, page.getHeaders());
+    var rest =
+        EVENTS.listProjectEvents(PROJECT, 10, SortDirection.ASC, nextByCursor(page), null, null);
+    expect(rest.isEmpty(), rest);
+    ok("follow-feed");
+
     var unchanged = refused(() -> MODULES.getModule(PROJECT, MODULE, header(module, "ETag")));
     expect(unchanged.getCode() == 304, unchanged);
     ok("conditional");

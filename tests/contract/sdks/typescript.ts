@@ -49,6 +49,11 @@ interface EntryEvent<Time> {
   page_id?: string | undefined
   custom_event_name?: string | undefined
 }
+interface ProjectEvent<Time> {
+  event_id: string
+  recorded_at: Time
+  position: number
+}
 interface CustomEvent<Time> {
   module_id: string
   timestamp: Time
@@ -57,6 +62,7 @@ interface CustomEvent<Time> {
   identifiers: { key: string; value: string }[]
 }
 interface CustomEventResult<Time> {
+  event_id: string
   entry_id: string
   contact_id: string
   module_version_number: number
@@ -88,6 +94,7 @@ interface Client<Time> {
   listEntryEvents(entryId: string, query: PageQuery): Call<EntryEvent<Time>[]>
   /** With `link`, requests that URL instead. */
   listEntryPageViews(query: PageQuery & { updated_after?: Time }, link?: string): Call<EntryPageViews<Time>[]>
+  listProjectEvents(query: PageQuery & { after?: number; wait?: number }): Call<ProjectEvent<Time>[]>
   recordCustomEvent(body: CustomEvent<Time>, idempotencyKey: string): Call<CustomEventResult<Time>>
 }
 
@@ -255,6 +262,20 @@ export async function takeJourney<Time extends string | Date>(generated: Generat
   assert.deepEqual(dataOf(replayed), recorded)
   if (!impossible.replay) assert.equal(headerOf(replayed, 'Idempotent-Replayed'), 'true')
   done('replay')
+
+  const [before] = dataOf(await client.listProjectEvents({ direction: 'DESC', limit: 1 }))
+  assert(before)
+  const { event_id } = dataOf(await record(event()))
+  const page = await client.listProjectEvents({ direction: 'ASC', after: before.position, wait: 5, limit: 10 })
+  const [latest, ...others] = dataOf(page)
+  assert.equal(latest?.event_id, event_id)
+  assert.deepEqual(others, [])
+  assert(latest.position > before.position)
+  assert.deepEqual(latest.recorded_at, timeOf(new Date(latest.recorded_at)))
+  assert.equal(nextOf(page), undefined)
+  const place = impossible['follow-feed'] ? { after: latest.position } : { cursor: headerOf(page, 'Next-Cursor') }
+  assert.deepEqual(dataOf(await client.listProjectEvents({ direction: 'ASC', ...place })), [])
+  done('follow-feed')
 
   if (!impossible.conditional) {
     const unchanged = await client.getModule(moduleId, headerOf(module, 'ETag'))

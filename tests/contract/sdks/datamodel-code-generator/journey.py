@@ -23,6 +23,8 @@ from flowtrail import (
     ListEntryPageViewsResponse,
     ListModulesResponse,
     ListModuleVersionsResponse,
+    ListProjectEventsParametersQuery,
+    ListProjectEventsResponse,
     ModuleVersion,
     SortDirection,
 )
@@ -168,6 +170,20 @@ replay = record(taken, idempotency_key)
 assert read(CustomEventResult, replay) == recorded
 assert replay.headers["Idempotent-Replayed"] == "true"
 ok("replay")
+
+newest_first = ListProjectEventsParametersQuery(direction=SortDirection.desc, limit=1)
+(before,) = read(ListProjectEventsResponse, get_list("events", newest_first)).root
+fresh = read(CustomEventResult, record(event_of(unguessable("email"))))
+after = ListProjectEventsParametersQuery(direction=SortDirection.asc, after=before.position, wait=5)
+page = get_list("events", after)
+(latest,) = read(ListProjectEventsResponse, page).root
+assert latest.event_id == fresh.event_id
+assert latest.position > before.position
+assert latest.recorded_at.utcoffset() == timedelta(0)
+assert "Link" not in page.headers
+rest = ListProjectEventsParametersQuery(direction=SortDirection.asc, cursor=page.headers["Next-Cursor"])
+assert read(ListProjectEventsResponse, get_list("events", rest)).root == []
+ok("follow-feed")
 
 unchanged = client.get(f"modules/{MODULE}", headers={"If-None-Match": module.headers["ETag"]})
 assert unchanged.status_code == 304

@@ -8,6 +8,7 @@ import {
   listEntryPageViews,
   listModules,
   listModuleVersions,
+  listProjectEvents,
   recordCustomEvent,
 } from './generated/index.ts'
 
@@ -27,6 +28,7 @@ await takeJourney({
       listEntryEvents: (entryId, query) => listEntryEvents({ client, path: { projectId, entryId }, query }),
       listEntryPageViews: (query, link) =>
         listEntryPageViews({ client, path: { projectId }, query, fetch: following(link) }),
+      listProjectEvents: (query) => listProjectEvents({ client, path: { projectId }, query }),
       recordCustomEvent: (body, idempotencyKey) =>
         recordCustomEvent({ client, path: { projectId }, headers: { 'Idempotency-Key': idempotencyKey }, body }),
     }

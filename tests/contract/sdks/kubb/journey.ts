@@ -9,6 +9,7 @@ import {
   listEntryPageViews,
   listModules,
   listModuleVersions,
+  listProjectEvents,
   recordCustomEvent,
 } from './generated/index.ts'
 
@@ -40,6 +41,7 @@ await takeJourney({
         const target = link ? { url: link, params: undefined } : {}
         return outcome(listEntryPageViews({ projectId, params }, { ...config, ...target }))
       },
+      listProjectEvents: (params) => outcome(listProjectEvents({ projectId, params }, config)),
       recordCustomEvent: (data, idempotencyKey) =>
         outcome(recordCustomEvent({ projectId, data, headers: { 'Idempotency-Key': idempotencyKey } }, config)),
     }

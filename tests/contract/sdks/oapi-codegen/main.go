@@ -138,6 +138,32 @@ func main() {
 		expect(replayed != nil && *replayed == "true", "Idempotent-Replayed is not true")
 	})
 
+	step("follow-feed", func() {
+		list := func(params flowtrail.ListProjectEventsParams) *flowtrail.ListProjectEventsResponse {
+			return must(client.ListProjectEventsWithResponse(ctx, project, &params))
+		}
+		answer := list(flowtrail.ListProjectEventsParams{Direction: ptr(flowtrail.DESC), Limit: ptr(1)})
+		before := body(answer, answer.JSON200)[0].Position
+		recording := must(client.RecordCustomEventWithResponse(ctx, project, nil, eventOf(identifier("email"))))
+		fresh := body(recording, recording.JSON200)
+
+		answer = list(flowtrail.ListProjectEventsParams{
+			Direction: ptr(flowtrail.ASC), After: &before, Wait: ptr(5), Limit: ptr(10),
+		})
+		page := body(answer, answer.JSON200)
+		expect(len(page) == 1 && page[0].EventId == fresh.EventId, "%+v after %d, recorded %s", page, before, fresh.EventId)
+		expect(page[0].Position > before, "the position is %d, before %d", page[0].Position, before)
+		expect(!page[0].RecordedAt.IsZero(), "no recorded_at")
+		expect(answer.Headers200.Link == nil, "there is a Link")
+		expect(answer.Headers200.NextCursor != nil, "no Next-Cursor")
+
+		answer = list(flowtrail.ListProjectEventsParams{
+			Direction: ptr(flowtrail.ASC), Cursor: answer.Headers200.NextCursor,
+		})
+		rest := body(answer, answer.JSON200)
+		expect(len(rest) == 0, "%+v after the latest", rest)
+	})
+
 	step("conditional", func() {
 		answer := must(client.GetModuleWithResponse(ctx, project, module, &flowtrail.GetModuleParams{IfNoneMatch: &etag}))
 		expect(answer.StatusCode() == http.StatusNotModified, "answered %s", answer.Status())

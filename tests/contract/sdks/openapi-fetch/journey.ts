@@ -34,6 +34,8 @@ await takeJourney({
           params: { path: { projectId }, query },
           fetch: following(link),
         }),
+      listProjectEvents: (query) =>
+        client.GET('/projects/{projectId}/events', { params: { path: { projectId }, query } }),
       recordCustomEvent: (body, idempotencyKey) =>
         client.POST('/projects/{projectId}/events', {
           params: { path: { projectId }, header: { 'Idempotency-Key': idempotencyKey } },

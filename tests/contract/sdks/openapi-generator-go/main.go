@@ -130,6 +130,24 @@ func main() {
 		expect(response.Header.Get("Idempotent-Replayed") == "true", "Idempotent-Replayed is not true")
 	})
 
+	step("follow-feed", func() {
+		feed := events.ListProjectEvents(ctx, project)
+		before, _ := must(feed.Direction(flowtrail.DESC).Limit(1).Execute())
+		fresh, _ := must(record(eventOf(identifier("email"))).Execute())
+
+		feed = feed.Direction(flowtrail.ASC)
+		page, response := must(feed.After(before[0].Position).Wait(5).Limit(10).Execute())
+		expect(len(page) == 1 && page[0].EventId == fresh.EventId, "%+v, recorded %s", page, fresh.EventId)
+		expect(page[0].Position > before[0].Position, "the position is %d, before %d", page[0].Position, before[0].Position)
+		expect(!page[0].RecordedAt.IsZero(), "no recorded_at")
+		expect(response.Header.Get("Link") == "", "Link is %s", response.Header.Get("Link"))
+		cursor := nextByCursor(response)
+		expect(cursor != "", "no Next-Cursor")
+
+		rest, _ := must(feed.Cursor(cursor).Execute())
+		expect(len(rest) == 0, "%+v after the latest", rest)
+	})
+
 	step("conditional", func() {
 		unchanged := refused(modules.GetModule(ctx, project, module).IfNoneMatch(etag).Execute())
 		expect(unchanged.StatusCode == http.StatusNotModified, "answered %s", unchanged.Status)

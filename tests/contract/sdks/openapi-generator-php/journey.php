@@ -233,6 +233,25 @@ expect($replayed == $recorded, $replayed);
 expect(headerOf($headers, 'Idempotent-Replayed') === 'true', $headers);
 ok('replay');
 
+[$before] = $events->listProjectEvents(PROJECT, limit: 1, direction: SortDirection::DESC);
+$fresh = $events->recordCustomEvent(PROJECT, eventOf(identifier('email')));
+[$page, , $headers] = $events->listProjectEventsWithHttpInfo(
+    PROJECT,
+    limit: 10,
+    direction: SortDirection::ASC,
+    after: $before->getPosition(),
+    wait: 5,
+);
+expect(count($page) === 1 && $page[0]->getEventId() === $fresh->getEventId(), $page);
+[$latest] = $page;
+expect($latest->getPosition() > $before->getPosition(), $latest);
+expect($latest->getRecordedAt() instanceof DateTime && $latest->getRecordedAt()->getOffset() === 0, $latest);
+$cursor = nextByCursor($headers);
+expect($cursor !== null && headerOf($headers, 'Link') === null, $headers);
+$rest = $events->listProjectEvents(PROJECT, direction: SortDirection::ASC, cursor: $cursor);
+expect($rest === [], $rest);
+ok('follow-feed');
+
 $unchanged = refused(static fn () => $modules->getModule(PROJECT, MODULE, $etag));
 expect($unchanged->getCode() === 304, $unchanged);
 ok('conditional');

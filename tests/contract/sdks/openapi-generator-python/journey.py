@@ -181,6 +181,21 @@ assert replay.data == recorded
 assert header(replay, "Idempotent-Replayed") == "true"
 ok("replay")
 
+(before,) = events.list_project_events(PROJECT, direction=SortDirection.DESC, limit=1)
+fresh = events.record_custom_event(PROJECT, event_of(unguessable("email")))
+page = events.list_project_events_with_http_info(
+    PROJECT, direction=SortDirection.ASC, after=before.position, wait=5, limit=10
+)
+(latest,) = page.data
+assert latest.event_id == fresh.event_id
+assert latest.position > before.position
+assert latest.recorded_at.utcoffset() == timedelta(0)
+assert header(page, "Link") is None
+cursor = next_by_cursor(page)
+assert cursor
+assert events.list_project_events(PROJECT, direction=SortDirection.ASC, cursor=cursor) == []
+ok("follow-feed")
+
 unchanged = refused(lambda: modules.get_module(PROJECT, MODULE, if_none_match=header(module, "ETag")))
 assert unchanged.status == 304
 ok("conditional")

@@ -163,6 +163,20 @@ expect(replayed == recorded, replayed)
 expect(headers['Idempotent-Replayed'] == 'true', headers)
 ok 'replay'
 
+before = events.list_project_events(PROJECT, direction: 'DESC', limit: 1).first
+fresh = events.record_custom_event(PROJECT, event_of(identifier('email')))
+following = { direction: 'ASC', after: before.position, wait: 5, limit: 10 }
+page, _status, headers = events.list_project_events_with_http_info(PROJECT, following)
+expect(page.map(&:event_id) == [fresh.event_id], page)
+latest = page.first
+expect(latest.position > before.position, latest)
+expect(latest.recorded_at.is_a?(Time) && latest.recorded_at.utc?, latest)
+cursor = next_by_cursor(headers)
+expect(cursor && headers['Link'].nil?, headers)
+rest = events.list_project_events(PROJECT, direction: 'ASC', cursor: cursor)
+expect(rest == [], rest)
+ok 'follow-feed'
+
 unchanged = refused { modules.get_module(PROJECT, MODULE, if_none_match: etag) }
 expect(unchanged.code == 304, unchanged)
 ok 'conditional'

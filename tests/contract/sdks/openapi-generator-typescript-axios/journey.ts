@@ -40,6 +40,7 @@ await takeJourney({
         const api = link ? new EntriesApi(configuration, undefined, axiosFollowing(link)) : entries
         return outcome(api.listEntryPageViews({ projectId, ...query, updatedAfter: updated_after }))
       },
+      listProjectEvents: (query) => outcome(events.listProjectEvents({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEvent({ projectId, customEventInput, idempotencyKey })),
     }

@@ -44,6 +44,7 @@ await takeJourney({
             updatedAfter: updated_after,
           }),
         ),
+      listProjectEvents: (query) => outcome(events.listProjectEventsRaw({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEventRaw({ projectId, customEventInput, idempotencyKey })),
     }

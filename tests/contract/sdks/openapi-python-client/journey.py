@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from flowtrail import AuthenticatedClient
 from flowtrail.api.entries import get_entry, list_entry_events, list_entry_page_views
-from flowtrail.api.events import record_custom_event
+from flowtrail.api.events import list_project_events, record_custom_event
 from flowtrail.api.modules import get_module, get_module_version, list_module_versions, list_modules
 from flowtrail.models import (
     ErrorBody,
@@ -186,6 +186,20 @@ replay = record_custom_event.sync_detailed(PROJECT, client=client, body=taken, i
 assert replay.parsed == recorded
 assert replay.headers["Idempotent-Replayed"] == "true"
 ok("replay")
+
+(before,) = good(list_project_events.sync(PROJECT, client=client, direction=SortDirection.DESC, limit=1))
+fresh = good(record_custom_event.sync(PROJECT, client=client, body=event_of(unguessable("email"))))
+page = list_project_events.sync_detailed(
+    PROJECT, client=client, direction=SortDirection.ASC, after=before.position, wait=5, limit=10
+)
+(latest,) = good(page.parsed)
+assert latest.event_id == fresh.event_id
+assert latest.position > before.position
+assert latest.recorded_at.utcoffset() == timedelta(0)
+assert "Link" not in page.headers
+cursor = page.headers["Next-Cursor"]
+assert list_project_events.sync(PROJECT, client=client, direction=SortDirection.ASC, cursor=cursor) == []
+ok("follow-feed")
 
 unchanged = get_module.sync_detailed(PROJECT, MODULE, client=client, if_none_match=module.headers["ETag"])
 assert (unchanged.status_code, unchanged.parsed) == (304, None)

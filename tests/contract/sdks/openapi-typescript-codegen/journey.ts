@@ -15,7 +15,14 @@ const why = 'it does not give access to the headers of a response'
 await takeJourney({
   name: 'openapi-typescript-codegen',
   timeOf: (date) => date.toISOString(),
-  impossible: { 'page-through': why, 'list-events': why, replay: why, conditional: why, 'error-429': why },
+  impossible: {
+    'page-through': why,
+    'list-events': why,
+    replay: why,
+    'follow-feed': why,
+    conditional: why,
+    'error-429': why,
+  },
   clientWith: (key, baseUrl) => {
     const client = new Flowtrail({ BASE: baseUrl, HEADERS: { 'X-Api-Key': key } })
     return {
@@ -34,6 +41,7 @@ await takeJourney({
             ...(updated_after && { updatedAfter: updated_after }),
           }),
         ),
+      listProjectEvents: (query) => outcome(client.events.listProjectEvents({ projectId, ...query })),
       recordCustomEvent: (requestBody, idempotencyKey) =>
         outcome(client.events.recordCustomEvent({ projectId, requestBody, idempotencyKey })),
     }

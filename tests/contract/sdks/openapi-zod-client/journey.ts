@@ -49,6 +49,7 @@ await takeJourney({
           target = undefined
         })
       },
+      listProjectEvents: (queries) => outcome(client.listProjectEvents({ params: { projectId }, queries })),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           client.recordCustomEvent(body, { params: { projectId }, headers: { 'Idempotency-Key': idempotencyKey } }),

@@ -47,6 +47,8 @@ await takeJourney({
         outcome(api.listEntryEvents(projectId, entryId, query, options, send), schemas.ListEntryEventsResponse),
       listEntryPageViews: (query, link) =>
         outcome(api.listEntryPageViews(projectId, query, options, sendTo(link)), schemas.ListEntryPageViewsResponse),
+      listProjectEvents: (query) =>
+        outcome(api.listProjectEvents(projectId, query, options, send), schemas.ListProjectEventsResponse),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           api.recordCustomEvent(projectId, body, { 'Idempotency-Key': idempotencyKey }, options, send),

@@ -28,6 +28,7 @@ await takeJourney({
       listEntryEvents: (entryId, query) => outcome(client.listEntryEvents({ projectId, entryId, ...query })),
       listEntryPageViews: (query, link) =>
         outcome(new Projects({ ...config, customFetch: following(link) }).listEntryPageViews({ projectId, ...query })),
+      listProjectEvents: (query) => outcome(client.listProjectEvents({ projectId, ...query })),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           client.recordCustomEvent({ projectId }, body, {

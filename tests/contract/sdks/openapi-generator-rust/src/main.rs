@@ -12,7 +12,7 @@ use flowtrail::{
         Error,
         configuration::{ApiKey, Configuration},
         entries_api::{GetEntryError, ListEntryEventsError, get_entry, list_entry_events, list_entry_page_views},
-        events_api::{RecordCustomEventError, record_custom_event},
+        events_api::{RecordCustomEventError, list_project_events, record_custom_event},
         modules_api::{
             GetModuleError, GetModuleVersionError, ListModulesError, get_module, get_module_version,
             list_module_versions, list_modules,
@@ -105,6 +105,21 @@ async fn main() {
     assert_eq!(replayed, recorded);
     assert_eq!(last.header("Idempotent-Replayed").as_deref(), Some("true"));
     ok("replay");
+
+    let descending = Some(SortDirection::Desc);
+    let before =
+        list_project_events(&client, PROJECT, Some(1), descending, None, None, None).await.unwrap()[0].position;
+    let fresh = record(&event_of(vec![identifier("email")]), None).await.unwrap();
+    let page = list_project_events(&client, PROJECT, Some(10), ascending, None, Some(before), Some(5)).await.unwrap();
+    let [latest] = &page[..] else { panic!("not one event: {page:?}") };
+    assert_eq!(latest.event_id, fresh.event_id);
+    assert!(latest.position > before);
+    let _: Timestamp = latest.recorded_at;
+    assert_eq!(last.header(LINK.as_str()), None);
+    let cursor = last.header("Next-Cursor").unwrap();
+    let rest = list_project_events(&client, PROJECT, None, ascending, Some(&cursor), None, None).await.unwrap();
+    assert!(rest.is_empty(), "{rest:?}");
+    ok("follow-feed");
 
     // The client expects JSON of every status below 400.
     let unchanged = get_module(&client, PROJECT, MODULE, Some(&etag)).await;

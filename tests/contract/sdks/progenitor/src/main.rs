@@ -105,6 +105,20 @@ async fn main() {
     assert_eq!(header(replayed.headers(), "Idempotent-Replayed").as_deref(), Some("true"));
     ok("replay");
 
+    let feed = |direction| client.list_project_events().project_id(PROJECT).direction(direction);
+    let before = feed(types::SortDirection::Desc).limit(1u64).send().await.unwrap()[0].position;
+    let fresh = record(&event_of(vec![identifier("email")])).send().await.unwrap();
+    let page = feed(types::SortDirection::Asc).after(before).wait(5u64).limit(10u64).send().await.unwrap();
+    let [latest] = &page[..] else { panic!("not one event: {page:?}") };
+    assert_eq!(latest.event_id, fresh.event_id);
+    assert!(latest.position > before);
+    let _: DateTime<Utc> = latest.recorded_at;
+    assert_eq!(header(page.headers(), LINK.as_str()), None);
+    let cursor = header(page.headers(), "Next-Cursor").unwrap();
+    let rest = feed(types::SortDirection::Asc).cursor(cursor).send().await.unwrap();
+    assert!(rest.is_empty(), "{rest:?}");
+    ok("follow-feed");
+
     let etag = header(module.headers(), ETAG.as_str()).unwrap();
     match get_module(MODULE).if_none_match(etag.as_str()).send().await {
         // Progenitor supports results with 2xx, and errors with 4xx and 5xx.

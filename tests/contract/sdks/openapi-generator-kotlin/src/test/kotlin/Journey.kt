@@ -88,6 +88,17 @@ fun main() {
     expect(header(replay, "Idempotent-Replayed") == "true", replay.headers)
     ok("replay")
 
+    val before = events.listProjectEvents(PROJECT, 1, SortDirection.DESC).single()
+    val fresh = dataOf(record(eventOf(unguessable("email"))))
+    val page = events.listProjectEventsWithHttpInfo(PROJECT, 10, SortDirection.ASC, null, before.position, 5)
+    val latest = dataOf(page).single()
+    expect(latest.eventId == fresh.eventId && latest.position > before.position, latest)
+    expect(latest.recordedAt.offset == ZoneOffset.UTC, latest)
+    expect(header(page, "Link") == null && nextByCursor(page) != null, page.headers)
+    val rest = events.listProjectEvents(PROJECT, 10, SortDirection.ASC, nextByCursor(page))
+    expect(rest.isEmpty(), rest)
+    ok("follow-feed")
+
     val unchanged = modules.getModuleWithHttpInfo(PROJECT, MODULE, header(module, "ETag"))
     expect(unchanged.statusCode == 304, unchanged.statusCode)
     ok("conditional")
