@@ -9,6 +9,7 @@ import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId } from '../domain/cursor.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
+import { groupOf } from './modules.ts'
 
 /** Entries, and what every event of an entry has from it and its module. */
 const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
@@ -58,12 +59,9 @@ const ENTRIES = {
 const selectEntries = (db: Database, page: Clauses) =>
   db
     .selectFrom(db.selectFrom('entries').selectAll().$call(page).as('entries'))
-    .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'entries.project_id').onRef('m.module_id', '=', 'entries.module_id'),
-    )
-    .select([
+    .select((eb) => [
       'entries.entry_id',
-      'm.group_id',
+      groupOf(eb.ref('entries.project_id'), eb.ref('entries.module_id')).as('group_id'),
       'entries.project_id',
       'entries.module_id',
       'entries.contact_id',
@@ -85,8 +83,17 @@ export const selectEntryPageViewsPage = defineList(
   (db, page, inOrder, isWhole) => {
     const { value, value_bytes } = sizedColumns(['v.page_views'], isWhole)
     return selectEntries(db, page)
-      .leftJoin('entry_page_views as v', (join) =>
-        join.onRef('v.project_id', '=', 'entries.project_id').onRef('v.entry_id', '=', 'entries.entry_id'),
+      .leftJoinLateral(
+        (eb) =>
+          db
+            .selectFrom('entry_page_views as v')
+            .select('v.page_views')
+            .where('v.project_id', '=', eb.ref('entries.project_id'))
+            .where('v.entry_id', '=', eb.ref('entries.entry_id'))
+            // As in groupOf.
+            .limit(1)
+            .as('v'),
+        (join) => join.onTrue(),
       )
       .select([value('v.page_views').as('page_views'), value_bytes])
       .$call(inOrder)

@@ -6,6 +6,7 @@ import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId, isPosition } from '../domain/cursor.ts'
+import { groupOf } from './modules.ts'
 
 /** What an event has of its own, without the values of large ones unless the query `isWhole`. */
 function eventColumns(isWhole: boolean) {
@@ -59,17 +60,23 @@ export const selectFeedPage = defineList(
   (db, page, inOrder, isWhole) =>
     db
       .selectFrom(db.selectFrom('events').selectAll().$call(page).as('events'))
-      .innerJoin('entries as e', (join) =>
-        join.onRef('e.project_id', '=', 'events.project_id').onRef('e.entry_id', '=', 'events.entry_id'),
+      // As in groupOf.
+      .innerJoinLateral(
+        (eb) =>
+          db
+            .selectFrom('entries as e')
+            .select(['e.contact_id', 'e.module_id'])
+            .where('e.project_id', '=', eb.ref('events.project_id'))
+            .where('e.entry_id', '=', eb.ref('events.entry_id'))
+            .limit(1)
+            .as('e'),
+        (join) => join.onTrue(),
       )
-      .innerJoin('modules as m', (join) =>
-        join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
-      )
-      .select([
+      .select((eb) => [
         'events.entry_id',
         'e.contact_id',
         'events.project_id',
-        'm.group_id',
+        groupOf(eb.ref('events.project_id'), eb.ref('e.module_id')).as('group_id'),
         'e.module_id',
         'events.recorded_at',
         'events.position',

@@ -8,6 +8,19 @@ import { type Parameter, prepare } from '../database/prepared.ts'
 import { isInt32 } from '../domain/cursor.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
+/**
+ * The group of a module of the query around. It is looked up for each row: of a prepared list PostgreSQL expects a tenth of all
+ * rows, whatever the limit will be, and would rather read the whole of a table that the list joins.
+ */
+export const groupOf = (projectId: Expression<string>, moduleId: Expression<string>) =>
+  expressionBuilder<DB>()
+    .selectFrom('modules as m')
+    .select('m.group_id')
+    .where('m.project_id', '=', projectId)
+    .where('m.module_id', '=', moduleId)
+    .$asScalar()
+    .$notNull()
+
 /** All modules of a project, newest first. */
 export const selectModules = prepare((db, projectId: Parameter<string>) =>
   db

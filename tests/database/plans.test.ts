@@ -17,13 +17,20 @@ interface PlanNode {
   Plans?: PlanNode[]
 }
 
-/** Another project, with so many modules that PostgreSQL has a reason to use their indexes too. */
+/**
+ * Another project, with so many modules that PostgreSQL has a reason to use their indexes too, and with so many entries and
+ * events that it expects far more of any project than a page has.
+ */
 const CROWD = `
   INSERT INTO projects VALUES ('crowd', 'crowd');
   INSERT INTO groups VALUES ('crowd', 'g', 'g');
   INSERT INTO modules SELECT 'crowd', 'm' || i, 'g', 'm', now() FROM generate_series(1, 3000) i;
   INSERT INTO module_versions SELECT 'crowd', 'm' || i, v, now(), now(), '{}'
     FROM generate_series(1, 3000) i, generate_series(1, 3) v;
+  INSERT INTO contacts VALUES ('crowd', 'c', now());
+  INSERT INTO entries SELECT 'crowd', 'e' || i, 'm1', 'c', now(), now(), '{}' FROM generate_series(1, 60000) i;
+  INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type, position, recorded_at)
+    SELECT 'crowd', i, 'e1', now(), 1, 'e', i, now() FROM generate_series(1, 60000) i;
   ANALYZE`
 
 interface Statement {
