@@ -1,3 +1,4 @@
+import type { Feed } from './feed.ts'
 import type { Contestant, Results } from './race.ts'
 import { costOf, type Sample } from './sample.ts'
 import type { Starts } from './start.ts'
@@ -81,10 +82,14 @@ export interface Standalone {
   /** How long COPY of the same rows takes, as a multiple of what an import takes. */
   imports: readonly number[]
   starts: Starts
+  feed: Feed
 }
 
 /** The figures that no race measures. */
-export function standaloneFigures(results: ReadonlyMap<string, Results>, { imports, starts }: Standalone): Figure[] {
+export function standaloneFigures(
+  results: ReadonlyMap<string, Results>,
+  { imports, starts, feed }: Standalone,
+): Figure[] {
   const peaks = [...results.values()].flatMap(({ flowtrail = [] }) => flowtrail.map(({ peak_MB }) => peak_MB))
   const peak_MB = Math.max(...peaks)
   const startRatios = starts.flowtrail.map(
@@ -110,5 +115,33 @@ export function standaloneFigures(results: ReadonlyMap<string, Results>, { impor
       measured: spreadOf(startRatios),
       bound: { atMost: 2 },
     },
+    {
+      name: 'follow the feed, events a second',
+      against: 'export',
+      measured: ratios(feed.feed, feed.export),
+      bound: { atLeast: 1 },
+    },
+    {
+      name: 'follow the feed, events a second',
+      against: 'lists of entries',
+      measured: ratios(feed.feed, feed.lists),
+      bound: { atLeast: 20 },
+    },
+    {
+      name: 'memory of a waiting request',
+      against: 'node:http',
+      measured: ratios(feed.waiting_KB, feed.held_KB),
+      bound: { atMost: 2 },
+    },
+    {
+      name: 'an event reaches 1,000 followers: p99',
+      against: '',
+      measured: spreadOf(feed.delivery_ms),
+      bound: { atMost: 1_000, unit: ' ms' },
+    },
   ]
 }
+
+/** The ratios of two measurements within the rounds. */
+const ratios = (ours: readonly number[], theirs: readonly number[]): Spread =>
+  spreadOf(ours.map((one, round) => one / (theirs[round] ?? Number.NaN)))

@@ -8,6 +8,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { measureAblations } from './ablation/run.ts'
 import { BenchServer } from './data.ts'
+import { measureFeed } from './feed.ts'
 import { figuresOf, type Standalone, standaloneFigures } from './figures.ts'
 import { type Growth, measureGrowth } from './growth.ts'
 import { type Chart, drawChart } from './plot.ts'
@@ -143,6 +144,7 @@ async function measureStandalone(url: string, { key }: Field): Promise<Standalon
   return {
     starts: await measureStarts(url, key, rounds),
     imports: await raceImport(server, demoSet(entries), Math.ceil(rounds / 2)),
+    feed: await measureFeed(url, rounds),
   }
 }
 

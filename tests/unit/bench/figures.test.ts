@@ -34,6 +34,14 @@ const STANDALONE = {
       { seconds: 0.5, memory_MB: 70 },
     ],
   },
+  feed: {
+    feed: [30_000, 40_000, 50_000],
+    lists: [1_000, 2_000, 2_000],
+    export: [20_000, 20_000, 20_000],
+    waiting_KB: [12, 9, 30],
+    held_KB: [6, 6, 10],
+    delivery_ms: [300, 400, 200],
+  },
 }
 
 describe('the figures', () => {
@@ -58,6 +66,10 @@ describe('the figures', () => {
       ['memory in all races', '', { atMost: 400, unit: ' MB' }],
       ['memory after the first response', '', { atMost: 160, unit: ' MB' }],
       ['start to first response', 'fastify-pg', { atMost: 2 }],
+      ['follow the feed, events a second', 'export', { atLeast: 1 }],
+      ['follow the feed, events a second', 'lists of entries', { atLeast: 20 }],
+      ['memory of a waiting request', 'node:http', { atMost: 2 }],
+      ['an event reaches 1,000 followers: p99', '', { atMost: 1_000, unit: ' ms' }],
     ])
   })
 
@@ -71,6 +83,8 @@ describe('the figures', () => {
     expect(memory?.measured.median).toBe(150)
     const start = figures.find(({ name }) => name === 'start to first response')
     expect(start?.measured).toEqual({ median: 2.4, least: 2, most: 2.8 })
+    const last = figures.slice(-4).map(({ measured }) => measured.median)
+    expect(last).toEqual([2, 25, 2, 300])
   })
 
   it('count as reached at the exact bound too', () => {
