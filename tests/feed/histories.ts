@@ -18,12 +18,18 @@ import { load } from '../transfer/fixture.ts'
 // Histories of a project: several clients record and import at once, some of their transactions are held open at the commit
 // or ended by the database, and followers read. Chance decides what is done; how it interleaves is up to the machine.
 
-/** What becomes of a transaction at its commit, when its events have their positions. */
+/** A transaction is held open when its events have their positions, while followers read. */
 interface Hold {
-  /** How many queries of another session it is held for, while other writers wait and followers read. */
+  at: 'insert' | 'commit'
+  /** For how many queries of another session. */
   queries: number
+  /** Whether a bystander is to record an event meanwhile, who has to wait. */
+  blocks: boolean
   end: 'commit' | 'cancel' | 'terminate'
 }
+
+/** A third process, which records when the others are to be overtaken. */
+const BYSTANDER = 2
 
 interface Import {
   kind: 'import'
@@ -33,7 +39,7 @@ interface Import {
 
 interface Recording extends Omit<Import, 'kind'> {
   kind: 'record'
-  process: 0 | 1
+  process: 0 | 1 | typeof BYSTANDER
   areLarge: boolean
 }
 
@@ -48,39 +54,45 @@ type Step =
 interface History {
   /** Of the followers' pages. */
   limit: number
+  /** Whether the bystander overtakes each of the first transactions right before it locks the project. */
+  overtaken: boolean[]
   /** What each client does, one step after another. */
   clients: Step[][]
 }
 
 const constant = fc.constant
 const hold: fc.Arbitrary<Hold> = fc.record({
-  queries: fc.nat(12),
+  at: fc.constantFrom('insert', 'commit'),
+  queries: fc.integer({ min: 1, max: 12 }),
+  blocks: fc.boolean(),
   end: fc.constantFrom('commit', 'commit', 'cancel', 'terminate'),
 })
 const events = fc.integer({ min: 1, max: 6 })
-const mayBeHeld = fc.oneof({ weight: 2, arbitrary: constant(undefined) }, { weight: 1, arbitrary: hold })
+const isHeldOnce = (times: number) =>
+  fc.oneof({ weight: times - 1, arbitrary: constant(undefined) }, { weight: 1, arbitrary: hold })
 const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record<Recording>({
       ...{ kind: constant('record'), process: fc.constantFrom(0, 1) },
-      ...{ events, areLarge: fc.boolean(), hold: mayBeHeld },
+      ...{ events, areLarge: fc.boolean(), hold: isHeldOnce(3) },
     }),
   },
-  { weight: 1, arbitrary: fc.record<Import>({ kind: constant('import'), events, hold: mayBeHeld }) },
+  { weight: 1, arbitrary: fc.record<Import>({ kind: constant('import'), events, hold: isHeldOnce(2) }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'clock' }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'kill' }) },
 )
 
 export const history: fc.Arbitrary<History> = fc.record({
   limit: fc.integer({ min: 1, max: 20 }),
+  overtaken: fc.array(fc.boolean(), { minLength: 6, maxLength: 6 }),
   clients: fc.array(fc.array(step, { minLength: 1, maxLength: 3 }), { minLength: 2, maxLength: 4, size: 'max' }),
 })
 
 /** Nothing that comes after it wakes those who wait, should they have been told of it before it was committed. */
 const LAST: Step = {
   ...{ kind: 'record', process: 0, events: 1, areLarge: false },
-  hold: { queries: 4, end: 'commit' },
+  hold: { at: 'commit', queries: 4, blocks: false, end: 'commit' },
 }
 
 /** How each follower keeps its place, and for how many seconds it waits: longer than a history takes. */
@@ -90,14 +102,16 @@ const FOLLOWERS = [
   { by: 'after', wait: 10 },
 ] as const
 
-/** Makes the commit of an event `held <number>` wait while a session holds the advisory lock of the number. */
-const HOLD_COMMITS = `
-  CREATE FUNCTION hold_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    PERFORM pg_advisory_xact_lock(substr(NEW.custom_event_name, 6)::bigint);
+/** Holds an event `held at <insert or commit> <number>` while a session has the advisory lock of the number. */
+const MAKE_HOLDS = `
+  CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_advisory_xact_lock(substr(NEW.custom_event_name, 15)::bigint);
     RETURN NULL;
   END $$;
+  CREATE TRIGGER hold_insert AFTER INSERT ON events FOR EACH ROW
+    WHEN (NEW.custom_event_name LIKE 'held at insert %') EXECUTE FUNCTION hold();
   CREATE CONSTRAINT TRIGGER hold_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (NEW.custom_event_name LIKE 'held %') EXECUTE FUNCTION hold_commit();`
+    WHEN (NEW.custom_event_name LIKE 'held at commit %') EXECUTE FUNCTION hold();`
 
 const FIND_HELD = `SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database
   WHERE datname = current_database() AND locktype = 'advisory' AND objid = $1 AND NOT granted`
@@ -129,6 +143,26 @@ const identifiers = [{ key: 'email', value: '"amara.okafor@example.com"' }]
 /** A page with such events is read by two queries. */
 const LARGE = JSON.stringify({ text: 'x'.repeat(5_000) })
 
+/** Delays a connection whenever it is about to lock the project. */
+function delayLocks(client: pg.PoolClient, delay: () => Promise<void>): void {
+  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult>
+  let before = Promise.resolve()
+  const inTurn = (...statement: [string | pg.Submittable | pg.QueryConfig, ...unknown[]]) => {
+    const [first] = statement
+    // A COPY is a stream, before which nothing locks.
+    if (typeof first === 'object' && 'submit' in first) return query(...statement)
+    if (/for no key update/i.test(typeof first === 'string' ? first : first.text)) before = before.then(delay)
+    return before.then(() => query(...statement))
+  }
+  client.query = inTurn as typeof client.query
+}
+
+/** As Promise.all, but once all have ended, so that nothing of a history that fails goes on in the next. */
+async function allOf<Result>(promises: Promise<Result>[]): Promise<Result[]> {
+  await Promise.allSettled(promises)
+  return Promise.all(promises)
+}
+
 interface Seen {
   name: string | null
   position: number
@@ -148,12 +182,12 @@ export async function openHistories() {
   const url = new URL(database.url)
   url.searchParams.set('application_name', WRITER)
   const pool = createPool(database.url)
-  await pool.query(HOLD_COMMITS)
+  await pool.query(MAKE_HOLDS)
   const db = connectShared(database.url, { max: 2 })
   const importPool = createPool(url.href)
-  // Two processes share no memory, and neither do two recorders.
-  const writePools = [openWritePool(url.href, { max: 2 }), openWritePool(url.href, { max: 2 })]
-  const recorders = writePools.map((own) => new Recorder(own)) as [Recorder, Recorder]
+  // Processes share no memory, and neither do recorders.
+  const writePools = Array.from({ length: 3 }, () => openWritePool(url.href, { max: 2 }))
+  const recorders = writePools.map((own) => new Recorder(own)) as [Recorder, Recorder, Recorder]
   const followers = new Followers(db, { maxFollowers: 2 * FOLLOWERS.length, pollInterval_ms: 1 })
 
   /** What there was in all histories. */
@@ -169,6 +203,22 @@ export async function openHistories() {
     failed: 0,
   }
   let numbers = 0
+  let told: Told = { recorded: [], failed: [] }
+  let overtaken: boolean[] = []
+
+  const recordAside = () => take({ kind: 'record', process: BYSTANDER, events: 1, areLarge: false, hold: undefined })
+  /** Lets followers read what is committed. */
+  const letRead = async (queries: number) => {
+    for (let i = 0; i < queries; i += 1) await pool.query('SELECT')
+  }
+  const delay = async () => {
+    if (!overtaken.shift()) return
+    await recordAside()
+    await letRead(3)
+  }
+  for (const one of [importPool, ...writePools.slice(0, BYSTANDER)]) {
+    one.on('connect', (client) => delayLocks(client, delay))
+  }
 
   const selectAfter = async (position: number): Promise<Seen[]> => {
     const columns = 'custom_event_name AS name, position'
@@ -176,8 +226,8 @@ export async function openHistories() {
     return (await pool.query(`SELECT ${columns} FROM events WHERE ${where} ORDER BY position`, [position])).rows
   }
 
-  /** Holds the commit of `work`, which has an event `held <number>`, and lets it end. It may fail before. */
-  async function holdCommit(number: number, { queries, end }: Hold, work: () => Promise<unknown>): Promise<void> {
+  /** Holds the transaction of `work`, which has an event of this number, and lets it end. It may fail before. */
+  async function holdOpen(number: number, { queries, blocks, end }: Hold, work: () => Promise<unknown>): Promise<void> {
     const holder = await pool.connect()
     await holder.query('SELECT pg_advisory_lock($1)', [number])
     const working = work()
@@ -187,11 +237,13 @@ export async function openHistories() {
     }
     working.then(over, over)
     const findHeld = async () => (await pool.query<{ pid: number }>(FIND_HELD, [number])).rows[0]?.pid
+    let aside: Promise<void> | undefined
     let pid: number | undefined
     while (pid === undefined && !isOver) pid = await findHeld()
     if (pid !== undefined) {
       figures[end] += 1
-      for (let i = 0; i < queries; i += 1) await pool.query('SELECT')
+      if (blocks) aside = recordAside()
+      await letRead(queries)
       figures.blocked += (await pool.query(FIND_BLOCKED, [pid])).rows.length
       if (end !== 'commit') {
         await pool.query(`SELECT pg_${end}_backend($1)`, [pid])
@@ -200,7 +252,7 @@ export async function openHistories() {
     }
     await holder.query('SELECT pg_advisory_unlock($1)', [number])
     holder.release()
-    await working
+    await Promise.all([working, aside])
   }
 
   /** Begins to write events. Gives a promise for each. */
@@ -222,28 +274,26 @@ export async function openHistories() {
     return names.map(() => loading)
   }
 
-  async function take(step: Step, { recorded, failed }: Told): Promise<void> {
+  async function take(step: Step): Promise<void> {
     switch (step.kind) {
       case 'record':
       case 'import': {
         const number = numbers++
-        const names = Array.from(
-          { length: step.events },
-          (_, i) => `${step.hold && i === 0 ? 'held ' : `${i} of `}${number}`,
-        )
+        const names = Array.from({ length: step.events }, (_, i) => `event ${i} of ${number}`)
+        if (step.hold) names[0] = `held at ${step.hold.at} ${number}`
         const work = async () => {
           const results = await Promise.allSettled(write(step, names))
           for (const [i, result] of results.entries()) {
             if (result.status === 'rejected' && !isUnavailable(result.reason)) throw result.reason
-            ;(result.status === 'fulfilled' ? recorded : failed).push(names[i] as string)
+            ;(result.status === 'fulfilled' ? told.recorded : told.failed).push(names[i] as string)
           }
         }
-        return step.hold ? holdCommit(number, step.hold, work) : work()
+        return step.hold ? holdOpen(number, step.hold, work) : work()
       }
       case 'clock': {
         const name = `ahead ${numbers++}`
         await pool.query(recordAhead(name))
-        recorded.push(name)
+        told.recorded.push(name)
         return
       }
       case 'kill': {
@@ -299,22 +349,24 @@ export async function openHistories() {
     return seen
   }
 
-  async function check({ limit, clients }: History): Promise<void> {
+  async function check({ limit, clients, ...history }: History): Promise<void> {
     const { rows } = await pool.query("SELECT max(position) AS position FROM events WHERE project_id = 'demo'")
     const start = rows[0].position as number
-    const told: Told = { recorded: [], failed: [] }
+    overtaken = [...history.overtaken]
+    told = { recorded: [], failed: [] }
     const act = async (steps: Step[]) => {
-      for (const step of steps) await take(step, told)
+      for (const step of steps) await take(step)
     }
     const { promise: end, resolve } = Promise.withResolvers<number>()
-    const following = Promise.allSettled(FOLLOWERS.map((follower) => follow(follower, { start, limit, end })))
-    const writing = [...(await Promise.allSettled(clients.map(act))), ...(await Promise.allSettled([act([LAST])]))]
+    const following = allOf(FOLLOWERS.map((follower) => follow(follower, { start, limit, end })))
+    const writing = allOf(clients.map(act)).then(() => act([LAST]))
+    // Errors are thrown below, when all have ended.
+    following.catch(() => {})
+    await writing.catch(() => {})
     const stored = await selectAfter(start)
     resolve(stored.at(-1)?.position ?? start)
-    // All have ended, also when one has failed, so that the next history begins alone.
-    const results = await following
-    for (const result of [...writing, ...results]) if (result.status === 'rejected') throw result.reason
-    for (const result of results) expect(result).toEqual({ status: 'fulfilled', value: stored })
+    await allOf<unknown>([writing, following])
+    for (const seen of await following) expect(seen).toEqual(stored)
 
     const names = stored.map(({ name }) => name as string)
     const failed = new Set(told.failed)
