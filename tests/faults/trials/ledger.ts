@@ -79,6 +79,11 @@ export class Ledger {
     return this.#acknowledged.size
   }
 
+  /** What it was told of the acknowledged events. */
+  get results(): CustomEventResult[] {
+    return [...this.#acknowledged.values()].map((body) => JSON.parse(body))
+  }
+
   /**
    * Sends events while the condition holds. Resolves once all of them are acknowledged.
    * @throws Error at a response other than a 200 or a 503 with Retry-After
@@ -115,7 +120,7 @@ export class Ledger {
     const name = this.#name
     const rows = await storedEvents(db, name)
     const stored = Map.groupBy(rows, ({ custom_event_name }) => custom_event_name ?? '')
-    const results = [...this.#acknowledged.values()].map((body): CustomEventResult => JSON.parse(body))
+    const { results } = this
     const names = new Set(results.map(({ custom_event_name }) => custom_event_name))
     const isStored = (result: CustomEventResult) => {
       const [row] = stored.get(result.custom_event_name) ?? []
