@@ -15,6 +15,10 @@ export interface FollowersOptions {
 /** Five look-ups a second, however many wait; a follower has an event well within a second of its commit. */
 const POLL_INTERVAL_ms = 200
 
+/** Beside an import a look-up may take long, and the next one waits so many times as long (ADR 0020), but no longer than this. */
+const REST = 4
+const MAX_REST_ms = 2_000
+
 /** A request that waits for events of its project after a position. */
 interface Waiting {
   position: number
@@ -96,15 +100,17 @@ export class Followers {
 
   async #poll(): Promise<void> {
     this.#isPolling = true
-    for (;;) {
-      await sleep(this.#pollInterval_ms)
+    for (let took_ms = 0; ; ) {
+      await sleep(Math.max(this.#pollInterval_ms, Math.min(took_ms * REST, MAX_REST_ms)))
       if (this.#waiting.size === 0) break
+      const begin_ms = performance.now()
       try {
         await Promise.all([...this.#waiting.keys()].map((projectId) => this.#check(projectId)))
         this.#error = undefined
       } catch (error) {
         this.#error = error
       }
+      took_ms = performance.now() - begin_ms
     }
     this.#isPolling = false
   }

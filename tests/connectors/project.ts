@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { onTestFinished } from 'vitest'
+import { unauthorized } from '../../src/domain/errors.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { extendTestApps } from '../support/extensions.ts'
 
@@ -24,6 +25,8 @@ export interface Project {
    * been received.
    */
   holdAfter: (count: number) => { received: Promise<void>; release: () => void }
+  /** Refuses the request after as many further ones, once. */
+  refuseAfter: (count: number) => void
 }
 
 export async function openProject(): Promise<Project> {
@@ -44,6 +47,7 @@ export async function openProject(): Promise<Project> {
       Array.from({ length: count }, () => event(next++)),
     )
   await addEvents(OLD_EVENTS)
+  await importInto(api.databaseUrl, [{ ...LATE_VIEW, event_id: 'late-view' }])
   return {
     api,
     environment: { FLOWTRAIL_URL: await api.listen(), FLOWTRAIL_PROJECT: 'demo', FLOWTRAIL_KEY: api.key },
@@ -70,6 +74,12 @@ export async function openProject(): Promise<Project> {
       }
       return { received, release }
     },
+    refuseAfter: (count) => {
+      const refused = requests + count + 1
+      intercept = async () => {
+        if (requests === refused) throw unauthorized()
+      }
+    },
   }
 }
 
@@ -79,6 +89,13 @@ const event = (n: number) => ({
   ...{ timestamp: new Date(Date.UTC(2026, 2, 1) + n).toISOString(), event_type: 'custom_event:triggered' },
   ...{ custom_event_name: n % 2 === 0 ? `2026-03-01T00:00:00Z` : `é ${n}`, custom_event_props: '{"a": "b"}' },
 })
+
+/** A page view that comes after pages without any. */
+const LATE_VIEW = {
+  ...{ type: 'event', project_id: 'demo', entry_id: ENTRY_ID, timestamp: '2026-03-01T09:35:00.000Z' },
+  ...{ event_type: 'flowpage.viewed', view_type: 'flowpage', page_id: 'p9', page_key: 'late', page_index: 8 },
+  ...{ total_pages: 9 },
+}
 
 /** A folder that is removed after the test. */
 export async function temporaryFolder(): Promise<string> {

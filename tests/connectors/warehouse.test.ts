@@ -110,8 +110,8 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
 
   beforeAll(() => install(connector.requirements, environment), 600_000)
 
-  function start(folder: string) {
-    const child = spawn(python, [connector.program, ...(name === 'airbyte' ? [folder] : [])], {
+  function start(folder: string, ...args: string[]) {
+    const child = spawn(python, [connector.program, ...(name === 'airbyte' ? [folder] : args)], {
       cwd: folder,
       env: {
         ...{ PATH: process.env.PATH, HOME: folder, PYTHONDONTWRITEBYTECODE: '1', ...project.environment },
@@ -125,10 +125,15 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
     return child
   }
 
-  async function sync(folder: string): Promise<void> {
-    const child = start(folder)
+  async function run(folder: string, ...args: string[]): Promise<{ status: number; printed: string }> {
+    const child = start(folder, ...args)
     const [printed, error, [status]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')])
-    expect({ status, printed: status === 0 ? '' : printed + error }).toEqual({ status: 0, printed: '' })
+    return { status, printed: printed + error }
+  }
+
+  async function sync(folder: string, ...args: string[]): Promise<void> {
+    const { status, printed } = await run(folder, ...args)
+    expect({ status, printed: status === 0 ? '' : printed }).toEqual({ status: 0, printed: '' })
   }
 
   async function killWhen(folder: string, isTime: () => Promise<unknown>): Promise<void> {
@@ -210,7 +215,30 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
     await killWhen(folder, () =>
       vi.waitFor(() => access(path.join(folder, connector.file)), { timeout: 60_000, interval: 5 }),
     )
+    await project.addEvents(3)
     await sync(folder)
+    await expectComplete(folder)
+  })
+
+  test('fails when a request is refused, and is complete afterwards', { timeout: 180_000 }, async () => {
+    const folder = await temporaryFolder()
+    await connector.prepare(folder, project)
+    // The first version.
+    project.refuseAfter(name === 'dlt' ? 2 * (await project.list('modules')).length + 1 : 12)
+    expect((await run(folder)).status).not.toBe(0)
+    await sync(folder)
+    await expectComplete(folder)
+  })
+
+  test.runIf(name === 'dlt')('reads all entries again when it is told to', { timeout: 180_000 }, async () => {
+    const folder = await temporaryFolder()
+    await sync(folder)
+    const [entry] = await project.list('entries?limit=1&direction=ASC')
+    const { entry_id, project_id, module_id, contact_id, updated_at } = entry as Row
+    const at = new Date(Date.parse(String(updated_at)) - 1_000).toISOString()
+    const old = { entry_id: `${entry_id}-old`, project_id, module_id, contact_id, created_at: at, updated_at: at }
+    await importInto(project.api.databaseUrl, [{ type: 'entry', ...old, entry_data: '{}' }])
+    await sync(folder, '--all-entries')
     await expectComplete(folder)
   })
 })

@@ -75,6 +75,22 @@ test('nobody is asked when nobody waits', async () => {
   expect(executeQuery.mock.calls.length).toBeLessThanOrEqual(asked + 1)
 })
 
+test('a slow look-up is followed by a longer rest', async () => {
+  const begins_ms: number[] = []
+  const ends_ms: number[] = []
+  const executeQuery = async () => {
+    begins_ms.push(performance.now())
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    ends_ms.push(performance.now())
+    return { rows: [] }
+  }
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
+  const { cancel } = followers.wait('p', 0, FOREVER_ms)
+  await vi.waitFor(() => expect(begins_ms).toHaveLength(2), { timeout: 10_000 })
+  cancel()
+  expect((begins_ms[1] as number) - (ends_ms[0] as number)).toBeGreaterThan(150)
+})
+
 test('as many may follow as the limit says, half of them in one project', () => {
   const followers = new Followers(db, { maxFollowers: 4 })
   const leave = followers.enter('p')
