@@ -68,17 +68,17 @@ const hold: fc.Arbitrary<Hold> = fc.record({
   end: fc.constantFrom('commit', 'commit', 'cancel', 'terminate'),
 })
 const events = fc.integer({ min: 1, max: 6 })
-const isHeldOnce = (times: number) =>
+const holdOneIn = (times: number) =>
   fc.oneof({ weight: times - 1, arbitrary: constant(undefined) }, { weight: 1, arbitrary: hold })
 const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 6,
     arbitrary: fc.record<Recording>({
       ...{ kind: constant('record'), process: fc.constantFrom(0, 1) },
-      ...{ events, areLarge: fc.boolean(), hold: isHeldOnce(3) },
+      ...{ events, areLarge: fc.boolean(), hold: holdOneIn(3) },
     }),
   },
-  { weight: 1, arbitrary: fc.record<Import>({ kind: constant('import'), events, hold: isHeldOnce(2) }) },
+  { weight: 1, arbitrary: fc.record<Import>({ kind: constant('import'), events, hold: holdOneIn(2) }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'clock' }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'kill' }) },
 )
