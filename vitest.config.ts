@@ -43,7 +43,7 @@ export default defineConfig({
       '**/{package.json,vitest.config.ts}',
     ],
     expect: { poll: { timeout: 30_000 } },
-    reporters: ['default', './tests/support/slowest-files.ts'],
+    reporters: ['default', './tests/support/summary.ts'],
     projects: [
       { extends: true, test: { name: 'unit', ...SHARED, exclude: EXCLUDED } },
       { extends: true, test: { name: 'quick', ...SHARED, exclude: [...EXCLUDED, ...SLOW] } },

@@ -266,8 +266,8 @@ test(
     await expectToSurvive(
       async () => {
         const free = await fillDisk(path.dirname(dataDir))
-        // The next commit needs a new segment.
-        await sql`SELECT pg_switch_wal()`.execute(embeddedDb)
+        // The next commit needs a new segment; the switch itself fails if a post came first, or it is the first to need it.
+        await sql`SELECT pg_switch_wal()`.execute(embeddedDb).catch(() => {})
         return { end: free }
       },
       { service: embedded, key: embeddedKey, db: embeddedDb },
