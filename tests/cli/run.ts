@@ -11,9 +11,6 @@ import { type Process, runFlowtrail } from '../support/service.ts'
 
 export const ROOT = path.join(import.meta.dirname, '../..')
 
-/** Halves the start-up time of processes. */
-const NODE_COMPILE_CACHE = path.join(ROOT, 'node_modules/.cache/compiled')
-
 /** How a command ended. */
 export interface Outcome {
   /** The exit status, or the signal that ended its process. */
@@ -47,7 +44,7 @@ class Collected extends Writable {
 /** The command line with only these settings, in a process for each command as operators run it. */
 export function flowtrailProcessWith(settings: Record<string, string>): Flowtrail {
   return async (...args) => {
-    const process = runFlowtrail(args, { NODE_COMPILE_CACHE, ...settings })
+    const process = runFlowtrail(args, settings)
     const status = await process.exit
     return { status, stdout: process.stdout(), stderr: process.stderr() }
   }
@@ -89,12 +86,12 @@ export function startShell(
   line: string,
   settings: Record<string, string>,
 ): ChildProcessByStdio<Writable, Readable, Readable> {
-  const { PATH, TMPDIR, HOME } = process.env
+  const { PATH, TMPDIR, HOME, NODE_COMPILE_CACHE } = process.env
   const env = {
     PATH: `${path.dirname(process.execPath)}${path.delimiter}${PATH}`,
     ...(TMPDIR && { TMPDIR }),
     ...(HOME && { HOME }),
-    NODE_COMPILE_CACHE,
+    ...(NODE_COMPILE_CACHE && { NODE_COMPILE_CACHE }),
     ...settings,
   }
   const child = spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })

@@ -15,7 +15,7 @@ export interface TestDatabase {
 export async function createTestDatabase(template: string = inject('templateDatabase')): Promise<TestDatabase> {
   const server = inject('databaseServer')
   const name = `flowtrail_test_${randomBytes(8).toString('hex')}`
-  await onServer(server, `CREATE DATABASE ${name} TEMPLATE ${template}`)
+  await onServer(server, `CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`)
   return {
     url: databaseUrl(server, name),
     drop: () => onServer(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),

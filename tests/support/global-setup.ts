@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import pg from 'pg'
@@ -16,8 +16,14 @@ declare module 'vitest' {
   }
 }
 
+const ROOT = path.join(import.meta.dirname, '../..')
+
 /** Provides a database server with a migrated template database. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  // Halves the start-up time of processes.
+  process.env.NODE_COMPILE_CACHE ??= path.join(ROOT, 'node_modules/.cache/compiled')
+  const memory = await memoryDirectory()
+  if (memory) process.env.TMPDIR ??= memory
   const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
   await onServer(server.url, `CREATE DATABASE ${template}`)
@@ -31,6 +37,19 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await onServer(server.url, `DROP DATABASE ${template}`)
     await server.release()
   }
+}
+
+const MEMORY = '/dev/shm'
+/** Several times what a run needs at once: 0.3 GiB. */
+const MIN_MEMORY_bytes = 2 ** 30
+
+/** A directory in memory, where creating a database takes a fifth of the time; undefined if it is small or runs no programs. */
+async function memoryDirectory(): Promise<string | undefined> {
+  const mounts = await readFile('/proc/mounts', 'utf8').catch(() => '')
+  const options = mounts.split('\n').find((line) => line.split(' ')[1] === MEMORY)
+  if (!options || options.includes('noexec')) return undefined
+  const { bavail, bsize } = await statfs(MEMORY)
+  return bavail * bsize >= MIN_MEMORY_bytes ? MEMORY : undefined
 }
 
 /** The server of TEST_DATABASE_URL or, without it, an embedded one for this run only. */

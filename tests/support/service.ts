@@ -25,11 +25,18 @@ export interface Service extends Process {
 
 /** Runs the command line in a child process, with these settings and without those of this process. */
 export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
-  const { PATH, TMPDIR } = process.env
+  const { PATH, TMPDIR, NODE_COMPILE_CACHE } = process.env
   const NODE_OPTIONS = [serviceEnvironment.NODE_OPTIONS, settings.NODE_OPTIONS].filter(Boolean).join(' ')
   const child = spawn(FLOWTRAIL, args, {
     cwd: ROOT,
-    env: { PATH, ...(TMPDIR && { TMPDIR }), ...serviceEnvironment, ...settings, ...(NODE_OPTIONS && { NODE_OPTIONS }) },
+    env: {
+      PATH,
+      ...(TMPDIR && { TMPDIR }),
+      ...(NODE_COMPILE_CACHE && { NODE_COMPILE_CACHE }),
+      ...serviceEnvironment,
+      ...settings,
+      ...(NODE_OPTIONS && { NODE_OPTIONS }),
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]
