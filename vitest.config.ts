@@ -9,14 +9,17 @@ const EXCLUDED = [
   '**/node_modules/**',
 ]
 
-/** What `make test-quick` leaves out: tests that start processes or clusters, and those of the benchmark and the demo. */
+/** What `make test-quick` leaves out: tests that start processes or clusters, and the rest of those that take longest. */
 const SLOW = [
-  'tests/cli/{import-export,readme,serve,tuning}.test.ts',
+  'tests/cli/{demo,import-export,keys,readme,serve,tail,tuning,usage}.test.ts',
+  'tests/contract/{checks-bite,diff,release}.test.ts',
+  'tests/database/{embedded,migrate,pipelined-dialect,plans}.test.ts',
   'tests/faults/**',
-  'tests/contract/{diff,release}.test.ts',
-  'tests/database/embedded.test.ts',
-  'tests/transfer/demo.test.ts',
-  'tests/unit/bench/**',
+  'tests/feed/**',
+  'tests/http/{docs,large,sockets}.test.ts',
+  'tests/recording/{concurrency,soak}.test.ts',
+  'tests/transfer/{chunks,demo,import,isolation}.test.ts',
+  'tests/unit/{bench/**,imports.test.ts}',
 ]
 
 // A worker evaluates the modules that its files share once: a third of the whole run. No test replaces a module.
