@@ -76,11 +76,10 @@ class Comparison {
     theirs = ours,
   ): Promise<[Response, Response]> {
     const [toUs, toThem] = Array.isArray(call) ? call : [call, call]
-    // Not both at once: each locks in its own way, so one cannot see what the other is about to record.
-    const responses: [Response, Response] = [
-      await this.#request(this.#pair.ours, toUs),
-      await this.#request(this.#pair.theirs, toThem),
-    ]
+    const ourResponse = this.#request(this.#pair.ours, toUs)
+    // Each locks in its own way, so that one cannot see what the other is about to record.
+    if (toUs.method !== 'GET') await ourResponse
+    const responses = await Promise.all([ourResponse, this.#request(this.#pair.theirs, toThem)])
     this.#same(what, theirs(responses[1]), ours(responses[0]))
     return responses
   }

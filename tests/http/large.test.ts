@@ -99,6 +99,15 @@ describe.each(['ASC', 'DESC'])('a walk through large rows, %s', (direction) => {
     }
   })
 
+  test('gives each entry once, with its data', async () => {
+    const pages = await pagesOf(`/projects/demo/entries?${window}&limit=1000`)
+    expect(pages.length).toBeGreaterThan(1)
+    for (const { bytes } of pages) expect(bytes).toBeLessThanOrEqual(MAX_PAGE_bytes)
+    const entries = SIZES_kB.map((_, i) => ({ entry_id: `large-${i}`, entry_data: DEFINITION }))
+    const read = pages.flatMap(({ rows }) => rows.map(({ entry_id, entry_data }) => ({ entry_id, entry_data })))
+    expect(read).toEqual(direction === 'ASC' ? entries : entries.toReversed())
+  })
+
   test('gives each event once', async () => {
     const pages = await pagesOf(`/projects/demo/entries/large-6/events?limit=1000&direction=${direction}`)
     expect(pages.length).toBeGreaterThan(1)
