@@ -37,7 +37,7 @@ export const READ_GATE_DEFAULTS: ReadGateOptions = {
 
 const SWEEP_INTERVAL_ms = 500
 
-/** Reads that ask for no more pass those that wait for room. */
+/** Reads that ask for no more pass those that wait for room, within what large reads of two projects leave free. */
 const SMALL_READ_bytes = 512 * KiB
 
 /** A read that waits to be admitted. */
@@ -58,6 +58,8 @@ export class ReadGate {
   readonly #reading: Usage
   readonly #unsent: Usage
   readonly #waiting: Usage
+  /** Of what is being read, the part of small reads. */
+  #smallReading_bytes = 0
   /** By project; the one whose turn is next comes first. */
   readonly #queues = new Map<string, Waiting[]>()
   readonly #sending = new Set<Lease>()
@@ -108,7 +110,7 @@ export class ReadGate {
     const { project } = lease
     if (lease.isClosed) return Promise.reject(this.#refuse('cancelled'))
     if (lease.isExtended) return this.#wait(lease, bytes)
-    const isNext = !this.#queues.has(project) && (bytes <= SMALL_READ_bytes || !this.#isRoomAwaited())
+    const isNext = !this.#queues.has(project) && this.#mayPass(bytes, this.#awaitedRoom_bytes())
     if (isNext && this.#hasShare(project, bytes) && this.#hasRoom(bytes)) {
       this.#start(lease, bytes)
       return
@@ -121,6 +123,7 @@ export class ReadGate {
   leave({ project }: Lease, bytes: number): void {
     this.#reads.add(project, -1)
     this.#reading.add(project, -bytes)
+    if (bytes <= SMALL_READ_bytes) this.#smallReading_bytes -= bytes
     this.#admitWaiting()
   }
 
@@ -144,15 +147,28 @@ export class ReadGate {
     return this.#reads.hasRoom(1) && this.#reading.hasRoom(bytes) && this.#unsent.hasRoom(bytes)
   }
 
-  /** Whether a read waits for room alone. Those of other projects must not take it again and again. */
-  #isRoomAwaited(): boolean {
-    return [...this.#queues].some(([project, [first]]) => first && this.#hasShare(project, first.bytes))
+  /** The most that a read asks for which waits for room alone; 0 if none does. */
+  #awaitedRoom_bytes(): number {
+    let most_bytes = 0
+    for (const [project, [first]] of this.#queues) {
+      if (first && this.#hasShare(project, first.bytes)) most_bytes = Math.max(most_bytes, first.bytes)
+    }
+    return most_bytes
+  }
+
+  /** Whether a read may take room while one of another project waits for it, which must not happen again and again. */
+  #mayPass(bytes: number, awaited_bytes: number): boolean {
+    if (awaited_bytes === 0) return true
+    if (bytes > SMALL_READ_bytes) return false
+    const { all, project } = this.#options.reading_bytes
+    return awaited_bytes <= SMALL_READ_bytes || this.#smallReading_bytes + bytes <= all - 2 * project
   }
 
   #start(lease: Lease, bytes: number): void {
     const counted = Math.min(bytes, this.#options.reading_bytes.project)
     this.#reads.add(lease.project, 1)
     this.#reading.add(lease.project, counted)
+    if (counted <= SMALL_READ_bytes) this.#smallReading_bytes += counted
     this.counts.admitted += 1
     lease.start(counted)
   }
@@ -198,13 +214,13 @@ export class ReadGate {
 
   /** Admits whoever fits, the projects in turn. */
   #admitWaiting(): void {
-    let isRoomAwaited = false
+    let awaited_bytes = 0
     // A project that is put back comes to the end of the same iteration.
     for (const [project, queue] of this.#queues) {
       const [first] = queue
       if (!first || !this.#hasShare(project, first.bytes)) continue
-      if (!this.#hasRoom(first.bytes) || (isRoomAwaited && first.bytes > SMALL_READ_bytes)) {
-        isRoomAwaited = true
+      if (!this.#hasRoom(first.bytes) || !this.#mayPass(first.bytes, awaited_bytes)) {
+        awaited_bytes = Math.max(awaited_bytes, first.bytes)
         continue
       }
       queue.shift()
@@ -280,6 +296,7 @@ export class Lease implements ReadLease {
 
   async begin(bytes: number): Promise<void> {
     this.#leave()
+    this.isExtended = false
     await this.#gate.enter(this, bytes, true)
   }
 

@@ -369,6 +369,16 @@ describe('a request that waits', () => {
     expect((await feed(api, { direction: 'ASC', limit: 17, wait: 30 })).events).toEqual(now.slice(0, 17))
   })
 
+  test('gets a whole page of large events when it is far behind', async () => {
+    const app = await appFor()
+    const { after } = await end(app)
+    const names = Array.from({ length: 20 }, (_, i) => `large ${i}`)
+    for (const name of names) await record(app, name)
+    await sql`UPDATE events SET custom_event_props = ${JSON.stringify({ text: 'x'.repeat(5_000) })}
+      WHERE custom_event_name LIKE 'large %'`.execute(app.db)
+    expect(namesOf(await feed(app, { direction: 'ASC', after, limit: 1000, wait: 30 }))).toEqual(names)
+  })
+
   test('gets a 401 when its key is revoked before there is an event', async () => {
     const app = await appFor()
     const key = await createKey(app.db, 'demo', { name: 'short', scopes: ['read'], expires_at: null })

@@ -264,6 +264,16 @@ describe('bodies that are not sent', () => {
   })
 })
 
+test('a read that began, found something large and begins again is admitted at once', async () => {
+  const one = gate.lease('a', new FakeResponse() as unknown as ServerResponse)
+  await one.begin(10)
+  await one.extend(50)
+  expect(one.isExtended).toBe(true)
+  await one.begin(20)
+  expect(one.isExtended).toBe(false)
+  expect(gate.usage).toEqual({ ...IDLE, reads: 1 })
+})
+
 describe('large reads', () => {
   const KiB = 1024
   const LARGE = {
@@ -285,14 +295,33 @@ describe('large reads', () => {
     expect(await states([large, ...others])).toEqual(['admitted', 'waits', 'waits'])
   })
 
+  /** Room for two large reads, and 600 KiB beside them. */
+  const openWithReserve = () => {
+    gate.close()
+    gate = new ReadGate({ ...LARGE, reading_bytes: { all: 2_600 * KiB, project: 1_000 * KiB } })
+  }
+
   test('let small ones of other projects pass', async () => {
-    for (const project of ['b', 'c']) read(project, 700 * KiB)
+    openWithReserve()
+    for (const project of ['b', 'c']) read(project, 900 * KiB)
     const all = [read('a', 1_000 * KiB), read('d', 512 * KiB + 1), read('e', 512 * KiB)]
     expect(await states(all)).toEqual(['waits', 'waits', 'admitted'])
   })
 
+  test('get room however many small ones of other projects come one after another', async () => {
+    openWithReserve()
+    const small = [...reads(4, 'b', 250 * KiB), ...reads(4, 'c', 250 * KiB)]
+    const large = read('a', 1_000 * KiB)
+    for (const one of small) {
+      expect(await states([large])).toEqual([one === small[0] || one === small[1] ? 'waits' : 'admitted'])
+      read(one.project, 250 * KiB)
+      await end(one)
+    }
+  })
+
   test('let small ones pass that wait for room behind them', async () => {
-    const [, , other] = [read('b', 700 * KiB), read('c', 700 * KiB), read('d', 600 * KiB)]
+    openWithReserve()
+    const [, , other] = [read('b', 900 * KiB), read('c', 900 * KiB), read('d', 800 * KiB)]
     const all = [read('a', 1_000 * KiB), read('e', 512 * KiB + 1), read('f', 512 * KiB)]
     expect(await states(all)).toEqual(['waits', 'waits', 'waits'])
     await end(other as Read)
