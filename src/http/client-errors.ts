@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { onRequestHookHandler } from 'fastify'
 import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
@@ -17,9 +18,15 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
     malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`),
 }
 
-/** Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. */
-export function clientErrorHandler(error: Error & { code?: string }, socket: Socket): void {
-  if (!socket.writable || error.code === 'ECONNRESET') {
+/** A connection, with the response that is being sent on it, as Node keeps it. */
+type Connection = Socket & { _httpMessage?: Pick<ServerResponse, 'headersSent'> | null }
+
+/**
+ * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. Within an earlier
+ * response its client would take it for a part of that one, so that the connection is closed at once.
+ */
+export function clientErrorHandler(error: Error & { code?: string }, socket: Connection): void {
+  if (!socket.writable || error.code === 'ECONNRESET' || socket._httpMessage?.headersSent) {
     socket.destroy()
     return
   }

@@ -85,7 +85,7 @@ export const endRead: onSendHookHandler<unknown> = (request, reply, payload, don
     reply.header('content-length', payload.bytes)
     payload.onPart = (bytes) => lease?.sent(bytes)
     lease?.send(payload.bytes)
-  } else lease?.send((payload as string | Buffer | null)?.length ?? 0)
+  } else lease?.send(Buffer.byteLength((payload as string | Buffer | null) ?? ''))
   done(null, payload)
 }
 

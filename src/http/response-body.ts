@@ -16,8 +16,12 @@ export class BodyStream extends Readable {
   readonly bytes: number
   /** The strong entity tag of a single result. */
   readonly etag: string | undefined
-  #pushed_bytes = 0
-  /** Called with the bytes of each part when there is room for the next. */
+  /** The bytes of each part that was pushed and is not known to be sent. */
+  readonly #unsent_bytes: number[] = []
+  /**
+   * Called whenever the connection has taken a part, with the bytes that it has sent since. The last parts are not among them:
+   * they are sent once the response has ended.
+   */
   onPart: ((bytes: number) => void) | undefined
 
   constructor(parts: Buffer[], etag?: string) {
@@ -28,11 +32,23 @@ export class BodyStream extends Readable {
   }
 
   override _read(): void {
-    // Asked for the next part, the connection has taken the one before.
-    if (this.#pushed_bytes > 0) this.onPart?.(this.#pushed_bytes)
+    if (this.#unsent_bytes.length > 0) this.onPart?.(this.#takeSent())
     const part = this.#parts.pop()
-    this.#pushed_bytes = part?.length ?? 0
+    if (part) this.#unsent_bytes.push(part.length)
     this.push(part ?? null)
+  }
+
+  /** A connection takes a part when it has sent the one before. */
+  #takeSent(): number {
+    const pushed_bytes = this.#unsent_bytes.reduce((sum, bytes) => sum + bytes, 0)
+    const taken_bytes = pushed_bytes - this.readableLength
+    let sent_bytes = 0
+    for (;;) {
+      const [first = 0, second] = this.#unsent_bytes
+      if (second === undefined || sent_bytes + first + second > taken_bytes) return sent_bytes
+      sent_bytes += first
+      this.#unsent_bytes.shift()
+    }
   }
 
   /** What is not sent yet. */

@@ -3,10 +3,11 @@ import { expect, test } from 'vitest'
 import { clientErrorHandler } from '../../src/http/client-errors.ts'
 
 /** Handles an error of Node's parser on a socket. @returns what was sent, or `destroyed` */
-function handled(code: string, { writable = true } = {}): string {
+function handled(code: string, { writable = true, _httpMessage = undefined as object | undefined } = {}): string {
   let result = ''
   const socket = {
     writable,
+    _httpMessage,
     end: (text: string) => {
       result += text
     },
@@ -32,4 +33,9 @@ test.each([
 test('nothing is sent to a client that cannot read it', () => {
   expect(handled('ECONNRESET')).toBe('destroyed')
   expect(handled('HPE_INVALID_METHOD', { writable: false })).toBe('destroyed')
+})
+
+test('nothing is sent within a response', () => {
+  expect(handled('HPE_INVALID_METHOD', { _httpMessage: { headersSent: true } })).toBe('destroyed')
+  expect(handled('HPE_INVALID_METHOD', { _httpMessage: { headersSent: false } })).toMatch(/^HTTP/)
 })
