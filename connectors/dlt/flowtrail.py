@@ -4,8 +4,8 @@ Run as a program, it copies the project to the DuckDB database flowtrail_copy.du
 docs/sync.md.
 """
 
+import argparse
 import os
-import sys
 from datetime import timedelta
 from typing import Any, Iterator
 from urllib.parse import quote
@@ -50,10 +50,7 @@ EVENT = columns(
     " custom_event_name custom_event_props",
 )
 
-PAGE_VIEWS = """
-    CREATE OR REPLACE VIEW page_views AS
-    SELECT event_id, entry_id, timestamp, page_id, page_key, page_index, position
-    FROM events WHERE event_type = 'flowpage.viewed'"""
+PAGE_VIEWS = "CREATE OR REPLACE VIEW page_views AS SELECT * FROM events WHERE event_type = 'flowpage.viewed'"
 
 
 @dlt.source(name="flowtrail")
@@ -73,6 +70,11 @@ def flowtrail(
         paginator=HeaderLinkPaginator(),
     )
 
+    def check_project() -> None:
+        copied = dlt.current.source_state().setdefault("project", project)
+        if copied != project:
+            raise ValueError(f"This is a copy of the project {copied}: use another pipeline and dataset for {project}.")
+
     def pages(path: str, **parameters: Any) -> Records:
         """The pages of a list, oldest first."""
         return client.paginate(path, params={"direction": "ASC", "limit": 1000, **parameters})
@@ -87,6 +89,7 @@ def flowtrail(
 
     @dlt.resource(primary_key="module_id", write_disposition="replace", columns=MODULE)
     def modules() -> Records:
+        check_project()
         for page in client.paginate("modules"):
             yield [one(of_module(module)) for module in page]
 
@@ -113,6 +116,7 @@ def flowtrail(
             "updated_at", lag=COMMIT_LAG.total_seconds()
         ),
     ) -> Records:
+        check_project()
         yield from pages("entries", updated_after=updated_at.last_value)
 
     @dlt.resource(primary_key="event_id", write_disposition="merge", columns=EVENT)
@@ -122,20 +126,26 @@ def flowtrail(
         ),
     ) -> Records:
         """Events in the order in which they were committed: whatever comes later has a greater position."""
+        check_project()
         yield from pages("events", after=position.last_value)
 
     return modules, module_versions, entries, events
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Copies a Flowtrail project to flowtrail_copy.duckdb.")
+    parser.add_argument("--all-entries", action="store_true", help="read all entries again, not only those updated since")
+    arguments = parser.parse_args()
     pipeline = dlt.pipeline("flowtrail_copy", destination="duckdb", dataset_name="flowtrail")
     source = flowtrail(os.environ["FLOWTRAIL_URL"], os.environ["FLOWTRAIL_PROJECT"], os.environ["FLOWTRAIL_KEY"])
     if pipeline.has_pending_data:
         # A run that was killed had read it.
         pipeline.run()
-    if sys.argv[1:] == ["--all-entries"]:
+    if arguments.all_entries:
         pipeline.run(source.with_resources("entries"), refresh="drop_data", loader_file_format="jsonl")
     # DuckDB reads it in a third of the time of the default, which is made for databases that only take SQL.
     print(pipeline.run(source, loader_file_format="jsonl"))
-    with pipeline.sql_client() as client:
-        client.execute_sql(PAGE_VIEWS)
+    # dlt makes no table without rows.
+    if "events" in pipeline.default_schema.data_table_names(seen_data_only=True):
+        with pipeline.sql_client() as client:
+            client.execute_sql(PAGE_VIEWS)

@@ -36,8 +36,8 @@ export class Followers {
   readonly #waiting = new Map<string, Set<Waiting>>()
   readonly #closing = new AbortController()
   #isPolling = false
-  /** Why the last look-up failed. */
-  #error: unknown
+  /** Why the last look-up failed, and when. */
+  #failure: { error: unknown; at_ms: number } | undefined
 
   constructor(db: Database, { maxFollowers, pollInterval_ms = POLL_INTERVAL_ms }: FollowersOptions) {
     this.#db = db
@@ -63,7 +63,7 @@ export class Followers {
   /**
    * Waits until the project has an event after the position, and ends with the position of its last one. Ends with undefined
    * when it is cancelled, the time is over, or the followers are closed. Rejects with the database's error if the time is over
-   * and nobody knows whether there is an event.
+   * and the last look-up has failed since.
    */
   wait(projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
     const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()
@@ -81,10 +81,11 @@ export class Followers {
     }
     const cancel = () => end()
     const one = { position, end }
+    const begin_ms = performance.now()
     const timer = setTimeout(() => {
       leave()
-      if (this.#error === undefined) resolve(undefined)
-      else reject(this.#error)
+      if (this.#failure && this.#failure.at_ms >= begin_ms) reject(this.#failure.error)
+      else resolve(undefined)
     }, timeout_ms)
     waiting.add(one)
     this.#closing.signal.addEventListener('abort', cancel)
@@ -106,9 +107,9 @@ export class Followers {
       const begin_ms = performance.now()
       try {
         await Promise.all([...this.#waiting.keys()].map((projectId) => this.#check(projectId)))
-        this.#error = undefined
+        this.#failure = undefined
       } catch (error) {
-        this.#error = error
+        this.#failure = { error, at_ms: performance.now() }
       }
       took_ms = performance.now() - begin_ms
     }

@@ -99,9 +99,14 @@ const selectLastPositions = (db: Database, projectIds: Parameter<string[]>) =>
     (join) => join.onTrue(),
   )
 
-/** The position of the last event of a project, null without any. */
-export const findLastPosition = batchLoader((db, projectIds: Parameter<string[]>) =>
-  selectLastPositions(db, projectIds).select(['input.ordinal', 'last.position']),
+/**
+ * The position of the last event of a project, null without any. Beside an import it may take long (ADR 0020), so that it is no
+ * look-up that others queue behind.
+ */
+export const findLastPosition = batchLoader(
+  (db, projectIds: Parameter<string[]>) =>
+    selectLastPositions(db, projectIds).select(['input.ordinal', 'last.position']),
+  { isLookUp: false },
 )
 
 /**

@@ -61,7 +61,7 @@ async function fillLarge(): Promise<void> {
     SELECT project_id, 'c' || i, ${HOSTILE.events}, ${instant}::timestamptz + i * interval '1 s', 1, 'custom_event:triggered', 'n',
       '["' || repeat('","', 10900) || '"]', now(), i
     FROM generate_series(1, 1000) i, (VALUES ('hostile'), ('second')) AS projects (project_id)`.execute(db)
-  // 1,000 entries with 1,000 page views each, under long names: 560 MB.
+  // 200 entries with 1,000 page views each, under long names: 112 MB.
   await sql`INSERT INTO entries (project_id, entry_id, module_id, contact_id, created_at, updated_at, entry_data)
     SELECT 'hostile', 'v' || i, 'quiz', 'c', ${instant}, ${instant}::timestamptz + i * interval '1 s', '{}'
     FROM generate_series(1, 200) i`.execute(db)
@@ -141,8 +141,14 @@ type Name = keyof typeof ACTS
 
 interface Latencies {
   p99_ms: Record<Name, number>
+  maxUnsent_MiB: number
   worstReady_ms: number
   maxRss_MiB: number
+}
+
+async function unsent_MiB(): Promise<number> {
+  const metrics = await (await fetch(`${service.address}/metrics`)).text()
+  return Number(/^flowtrail_unsent_bytes (\S+)$/m.exec(metrics)?.[1]) / 2 ** 20
 }
 
 const rss_MiB = () => {
@@ -153,7 +159,7 @@ const rss_MiB = () => {
 /** What the other project sees for a while: each act once after the other, and readiness. */
 async function observe(duration_s: number): Promise<Latencies> {
   const samples = Object.fromEntries(Object.keys(ACTS).map((name) => [name, [] as number[]])) as Record<Name, number[]>
-  let [worstReady_ms, maxRss_MiB] = [0, 0]
+  let [worstReady_ms, maxRss_MiB, maxUnsent_MiB] = [0, 0, 0]
   const end_ms = performance.now() + duration_s * 1_000
   const repeat = async (act: () => Promise<void>) => {
     while (performance.now() < end_ms) {
@@ -166,6 +172,7 @@ async function observe(duration_s: number): Promise<Latencies> {
     repeat(async () => {
       worstReady_ms = Math.max(worstReady_ms, await timed('/readyz'))
       maxRss_MiB = Math.max(maxRss_MiB, rss_MiB())
+      maxUnsent_MiB = Math.max(maxUnsent_MiB, await unsent_MiB())
     }),
   ])
   const p99 = (values: number[]) => values.sort((a, b) => a - b)[Math.floor(values.length * 0.99)] ?? Number.NaN
@@ -173,6 +180,7 @@ async function observe(duration_s: number): Promise<Latencies> {
     p99_ms: Object.fromEntries(Object.entries(samples).map(([name, values]) => [name, p99(values)])) as never,
     worstReady_ms,
     maxRss_MiB,
+    maxUnsent_MiB,
   }
 }
 
@@ -196,8 +204,10 @@ function expectUnharmed([quiet, attacked]: [Latencies, Latencies], hostile = 1):
   const names = Object.keys(ACTS) as Name[]
   console.log(
     `${expect.getState().currentTestName}: p99 ${names.map(line).join(', ')}; readyz at worst ` +
-      `${attacked.worstReady_ms.toFixed(0)} ms; ${attacked.maxRss_MiB.toFixed(0)} MiB`,
+      `${attacked.worstReady_ms.toFixed(0)} ms; ${attacked.maxRss_MiB.toFixed(0)} MiB, of them unsent ${attacked.maxUnsent_MiB.toFixed(1)}`,
   )
+  // Else it was no attack.
+  expect(attacked.maxUnsent_MiB).toBeGreaterThan(1)
   for (const name of names) {
     expect(attacked.p99_ms[name], line(name)).toBeLessThanOrEqual(
       hostile * Math.max(FLOOR_ms, MAX_RATIO * quiet.p99_ms[name]),
@@ -226,7 +236,7 @@ const neverRead =
     }
   }
 
-/** Keeps connections open on which a little is read at a time, so that none ever stalls. */
+/** Keeps connections open on which a little is read at a time. */
 const trickle = (path: string, count: number) => async (signal: AbortSignal) => {
   while (!signal.aborted) {
     while (sockets.size < count) open(path).pause()

@@ -59,7 +59,8 @@ test(
     const db = connect(database.url, { max: 1 })
     await fillFixture(database.url)
     const key = await createLedgerKey(db)
-    const start = (PORT: string) => startService({ DATABASE_URL: database.url, PORT, DRAIN_DELAY })
+    const start = (PORT: string) =>
+      startService({ DATABASE_URL: database.url, PORT, DRAIN_DELAY, TRUST_PROXY: '127.0.0.1' })
     const ports = [String(await freePort()), String(await freePort())]
     const services = await Promise.all(ports.map(start))
     onTestFinished(async () => {
