@@ -144,6 +144,15 @@ test('a page in the middle of a long list reads no more rows than the first', as
   expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(200)
 })
 
+test('a page of the feed after a position reads no more rows than the first', async () => {
+  const first = await api.call({ path: '/projects/demo/events?limit=500&direction=ASC' })
+  const position = first.json().at(-1).position
+  for (const place of [`after=${position}`, `cursor=${first.headers['next-cursor']}`]) {
+    const scans = await allScansOf({ path: `/projects/demo/events?limit=10&direction=ASC&${place}` })
+    expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(50)
+  }
+})
+
 test('recording for an entry reads no more rows the more page views it has', async () => {
   const { call, most } = CALLS.recordCustomEvent
   await client.query(

@@ -146,12 +146,16 @@ describe('the feed', () => {
 
   test('has no new event at or before a position that was seen before an old backup was restored', async () => {
     const app = await appFor()
-    await record(app, 'lost')
-    const [seen] = positionsOf(await feed(app, { limit: 1 }))
-    await sql`DELETE FROM events WHERE position = ${seen}`.execute(app.db)
-    await record(app, 'new')
-    const [position] = positionsOf(await feed(app, { limit: 1 }))
-    expect(position).toBeGreaterThan(seen as number)
+    const ids = { project_id: 'demo', entry_id: '019ca8bb-b5c0-7000-8000-000000000001' }
+    const line = { type: 'event', ...ids, event_type: 'survey.answered', timestamp: '2026-03-01T11:00:00Z' }
+    for (const add of [() => record(app, 'new'), () => importInto(app.databaseUrl, [line])]) {
+      await record(app, 'lost')
+      const [seen] = positionsOf(await feed(app, { limit: 1 }))
+      await sql`DELETE FROM events WHERE position = ${seen}`.execute(app.db)
+      await add()
+      const [position] = positionsOf(await feed(app, { limit: 1 }))
+      expect(position).toBeGreaterThan(seen as number)
+    }
   })
 })
 
