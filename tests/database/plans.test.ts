@@ -147,6 +147,8 @@ test('a page in the middle of a long list reads no more rows than the first', as
 test('a page of the feed after a position reads no more rows than the first', async () => {
   const first = await api.call({ path: '/projects/demo/events?limit=500&direction=ASC' })
   const position = first.json().at(-1).position
+  // A plan for all limits sorts what follows on PostgreSQL 15; it is never chosen, since one for the limit is cheaper.
+  await client.query('SET plan_cache_mode = force_custom_plan')
   for (const place of [`after=${position}`, `cursor=${first.headers['next-cursor']}`]) {
     const scans = await allScansOf({ path: `/projects/demo/events?limit=10&direction=ASC&${place}` })
     expect(scans.map(rowsRead).reduce((sum, rows) => sum + rows, 0)).toBeLessThanOrEqual(50)
