@@ -89,9 +89,8 @@ export function startShell(
   const { PATH, TMPDIR, HOME, NODE_COMPILE_CACHE } = process.env
   const env = {
     PATH: `${path.dirname(process.execPath)}${path.delimiter}${PATH}`,
-    ...(TMPDIR && { TMPDIR }),
-    ...(HOME && { HOME }),
-    ...(NODE_COMPILE_CACHE && { NODE_COMPILE_CACHE }),
+    // Those that are not set are left out.
+    ...{ TMPDIR, HOME, NODE_COMPILE_CACHE },
     ...settings,
   }
   const child = spawn('/bin/sh', ['-c', line], { cwd: ROOT, env, stdio: ['pipe', 'pipe', 'pipe'] })

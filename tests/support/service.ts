@@ -30,9 +30,8 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
   const child = spawn(FLOWTRAIL, args, {
     cwd: ROOT,
     env: {
-      PATH,
-      ...(TMPDIR && { TMPDIR }),
-      ...(NODE_COMPILE_CACHE && { NODE_COMPILE_CACHE }),
+      // Those that are not set are left out.
+      ...{ PATH, TMPDIR, NODE_COMPILE_CACHE },
       ...serviceEnvironment,
       ...settings,
       ...(NODE_OPTIONS && { NODE_OPTIONS }),
@@ -61,6 +60,12 @@ export async function startService(settings: Record<string, string>): Promise<Se
   failed.catch(() => {})
   await Promise.race([listening, failed])
   return { ...service, address: `http://127.0.0.1:${PORT}` }
+}
+
+/** Reads the metrics of a service. Resolves to what gives the value of one without labels, NaN if there is none. */
+export async function readMetrics({ address }: Service): Promise<(name: string) => number> {
+  const metrics = await (await fetch(`${address}/metrics`)).text()
+  return (name) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics)?.[1])
 }
 
 /** Kills the process, if it is still running. */

@@ -10,7 +10,7 @@ import { SCOPES } from '../../../src/domain/api-key.ts'
 import { storePageViews } from '../../../src/transfer/page-views.ts'
 import { importInto } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
-import { kill, type Service, startService } from '../../support/service.ts'
+import { kill, readMetrics, type Service, startService } from '../../support/service.ts'
 
 // One project asks for all that it can get of what is large, and another goes on as if nothing were. These are the only
 // tests with a timing: it is a ratio to what was measured on the same machine a moment before.
@@ -146,10 +146,7 @@ interface Latencies {
   maxRss_MiB: number
 }
 
-async function unsent_MiB(): Promise<number> {
-  const metrics = await (await fetch(`${service.address}/metrics`)).text()
-  return Number(/^flowtrail_unsent_bytes (\S+)$/m.exec(metrics)?.[1]) / 2 ** 20
-}
+const unsent_MiB = async () => (await readMetrics(service))('flowtrail_unsent_bytes') / 2 ** 20
 
 const rss_MiB = () => {
   const status = readFileSync(`/proc/${service.child.pid}/status`, 'utf8')

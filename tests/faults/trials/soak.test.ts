@@ -10,7 +10,7 @@ import { EVENT } from '../../http/requests.ts'
 import { EXAMPLES, importFile } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { exampleCall, operationIds } from '../../support/example-call.ts'
-import { kill, type Service, startService } from '../../support/service.ts'
+import { kill, readMetrics, type Service, startService } from '../../support/service.ts'
 import { size } from './trial.ts'
 
 // All operations at once for a while, with clients that hang up and requests that are refused: what the service holds does
@@ -87,8 +87,7 @@ interface Sample {
 }
 
 async function sample(): Promise<Sample> {
-  const metrics = await (await fetch(`${service.address}/metrics`)).text()
-  const metric = (name: string) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics)?.[1])
+  const metric = await readMetrics(service)
   const { rows } = await sql<{ count: number }>`SELECT count(*)::integer AS count FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()`.execute(db)
   return {
