@@ -1,7 +1,7 @@
 """A dlt source of a Flowtrail project: modules, versions, entries, and events, of which the page views are a view.
 
-Run as a program, it copies the project to the DuckDB database flowtrail_copy.duckdb, with --all-entries all entries again. See
-docs/sync.md.
+Run as a program, it copies the project to the DuckDB database flowtrail_copy.duckdb, with --all-entries all entries again. It
+remembers in the folder dlt_pipelines how far it came, so that each folder has a copy of its own. See docs/sync.md.
 """
 
 import argparse
@@ -136,8 +136,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Copies a Flowtrail project to flowtrail_copy.duckdb.")
     parser.add_argument("--all-entries", action="store_true", help="read all entries again, not only those updated since")
     arguments = parser.parse_args()
-    pipeline = dlt.pipeline("flowtrail_copy", destination="duckdb", dataset_name="flowtrail")
-    source = flowtrail(os.environ["FLOWTRAIL_URL"], os.environ["FLOWTRAIL_PROJECT"], os.environ["FLOWTRAIL_KEY"])
+    settings = [os.environ.get(name, "") for name in ("FLOWTRAIL_URL", "FLOWTRAIL_PROJECT", "FLOWTRAIL_KEY")]
+    if not all(settings) or not settings[2].isascii():
+        parser.error("set FLOWTRAIL_URL, FLOWTRAIL_PROJECT and FLOWTRAIL_KEY to the service, the project and a key of it")
+    pipeline = dlt.pipeline(
+        "flowtrail_copy", pipelines_dir="dlt_pipelines", destination="duckdb", dataset_name="flowtrail"
+    )
+    source = flowtrail(*settings)
     if pipeline.has_pending_data:
         # A run that was killed had read it.
         pipeline.run()

@@ -115,8 +115,9 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
     const child = spawn(python, [connector.program, ...(name === 'airbyte' ? [folder] : args)], {
       cwd: folder,
       env: {
-        ...{ PATH: process.env.PATH, HOME: folder, PYTHONDONTWRITEBYTECODE: '1', ...of },
-        ...{ DLT_DATA_DIR: path.join(folder, 'dlt'), RUNTIME__DLTHUB_TELEMETRY: 'false' },
+        // The home folder of all tests, so that a copy depends on its own folder alone.
+        ...{ PATH: process.env.PATH, HOME: environment, DLT_DATA_DIR: environment, ...of },
+        ...{ PYTHONDONTWRITEBYTECODE: '1', RUNTIME__DLTHUB_TELEMETRY: 'false' },
       },
       stdio: ['ignore', 'pipe', 'pipe'],
       // With what it starts itself.
@@ -237,6 +238,17 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
     const { status, printed } = await run(folder)
     expect(status).not.toBe(0)
     expect(printed).toContain('This is a copy of the project empty: use another pipeline and dataset for demo.')
+  })
+
+  test.runIf(name === 'dlt')('says which settings it needs', async () => {
+    const { status, printed } = await run(await temporaryFolder(), [], {
+      ...project.environment,
+      FLOWTRAIL_KEY: 'ft_…',
+    })
+    expect([status, printed]).toEqual([
+      2,
+      expect.stringContaining('FLOWTRAIL_KEY to the service, the project and a key'),
+    ])
   })
 
   test.runIf(name === 'dlt')('refuses an option that it does not know', async () => {
