@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Expression } from 'kysely'
+import type { SizedRow } from './large-rows.ts'
 import type { Database } from './pool.ts'
 import { type Parameter, type PrepareOptions, prepare, type SelectQuery } from './prepared.ts'
 
@@ -10,6 +11,9 @@ type ArrayParameter = Parameter<string[]> | Parameter<number[]>
 type KeyOf<Arrays extends readonly unknown[]> = {
   [I in keyof Arrays]: Arrays[I] extends Expression<readonly (infer T)[]> ? T : never
 }
+
+/** What is found of a row: `value_bytes` only if it leaves out large values. */
+type Found<Row> = Omit<Row, 'ordinal' | 'value_bytes'> & SizedRow
 
 /** The distinct keys of one turn, and the rows found for them, by ordinal. */
 interface Batch<Row> {
@@ -23,23 +27,25 @@ interface Batch<Row> {
  * is sent after the last key came in, so that no caller gets what was true before it called. Equal keys are loaded once,
  * and their callers share one object, which must not be changed.
  *
- * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`
+ * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`, and
+ * `value_bytes` if it leaves out large values
  * @param options whether the rows are few and small; by default they are
  */
-export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number }>(
+export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number } & SizedRow>(
   build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
   options: PrepareOptions = { isLookUp: true },
-): (db: Database, ...key: KeyOf<Arrays>) => Promise<Omit<Row, 'ordinal'> | undefined> {
-  type Found = Omit<Row, 'ordinal'>
+): (db: Database, ...key: KeyOf<Arrays>) => Promise<Found<Row> | undefined> {
   const select = prepare(build, options) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>
-  const batches = new WeakMap<Database, Batch<Found>>()
+  const batches = new WeakMap<Database, Batch<Found<Row>>>()
 
-  const openBatch = (db: Database, columns: unknown[][]): Batch<Found> => {
+  const openBatch = (db: Database, columns: unknown[][]): Batch<Found<Row>> => {
     const load = async () => {
       await setImmediate()
       batches.delete(db)
-      const found: Found[] = []
-      for (const { ordinal, ...row } of await select(db, ...columns)) found[ordinal] = row
+      const found: Found<Row>[] = []
+      for (const { ordinal, value_bytes, ...row } of await select(db, ...columns)) {
+        found[ordinal] = value_bytes ? { ...row, value_bytes } : row
+      }
       return found
     }
     const batch = { ordinals: new Map(), columns, rows: load() }

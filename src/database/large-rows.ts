@@ -1,4 +1,4 @@
-import { type RawBuilder, sql } from 'kysely'
+import { sql } from 'kysely'
 import type { Slice } from '../domain/cursor.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import type { Database } from './pool.ts'
@@ -15,51 +15,50 @@ export const SMALL_VALUE_bytes = 64 * 1024
 /** The most bytes of a page, in its body (docs/semantics.md#paging) and in the values that are read; one row may have more. */
 export const MAX_PAGE_bytes = 8 * 1024 * 1024
 
-/** A row with the size of its values of any length, in bytes; null if it is small. */
+/** A row with the size of its values of any length, in bytes; null if they are not left out. */
 export interface SizedRow {
   value_bytes?: number | null
 }
 
-/** In SQL, columns of any length, and the size of all of them if they are large. @param isWhole whether those are read, too */
-export function sizedColumns<const Columns extends readonly string[]>(columns: Columns, isWhole: boolean) {
+/**
+ * In SQL, columns of any length, and the size of all of them if they are large and left out.
+ *
+ * @param isWhole whether large ones are read, too; else they are null
+ * @param small_bytes the most that small ones have together
+ */
+export function sizedColumns<const Columns extends readonly string[]>(
+  columns: Columns,
+  isWhole: boolean,
+  small_bytes = SMALL_ROW_bytes,
+) {
   const sizes = columns.map((column) => sql`coalesce(octet_length(${sql.ref(column)}), 0)`)
   const bytes = sql<number>`(${sql.join(sizes, sql` + `)})`
   return {
     // Null, since a number would have to be parsed for each row.
-    value_bytes: sql<number | null>`CASE WHEN ${bytes} > ${sql.lit(SMALL_ROW_bytes)} THEN ${bytes} END`.as(
-      'value_bytes',
-    ),
-    value: (column: Columns[number]) => selectUpTo(column, bytes, isWhole, SMALL_ROW_bytes),
+    value_bytes: isWhole
+      ? sql<number | null>`NULL::integer`.as('value_bytes')
+      : sql<number | null>`CASE WHEN ${bytes} > ${sql.lit(small_bytes)} THEN ${bytes} END`.as('value_bytes'),
+    value: (column: Columns[number]) =>
+      isWhole
+        ? sql<string>`${sql.ref(column)}`
+        : sql<string>`CASE WHEN ${bytes} <= ${sql.lit(small_bytes)} THEN ${sql.ref(column)} END`,
   }
 }
-
-const selectUpTo = (column: string, bytes: RawBuilder<number>, isWhole: boolean, small_bytes: number) =>
-  isWhole
-    ? sql<string>`${sql.ref(column)}`
-    : sql<string | null>`CASE WHEN ${bytes} <= ${sql.lit(small_bytes)} THEN ${sql.ref(column)} END`
-
-/** In SQL, a column of any length that is not null; null for a large value unless the query `isWhole`. */
-export const sizedColumn = (column: string, isWhole: boolean) =>
-  selectUpTo(column, sql`octet_length(${sql.ref(column)})`, isWhole, SMALL_VALUE_bytes)
 
 /**
  * Makes a look-up that reads a large value only when there is room for it.
  *
- * @param name of the column, a {@link sizedColumn}
- * @param load makes the look-up, with large values or without
+ * @param load makes the look-up of a row with {@link sizedColumns}, with large values or without
  */
-export function lookUpSized<Name extends string, Key extends unknown[], Row extends Record<Name, string | null>>(
-  name: Name,
+export function lookUpSized<Key extends unknown[], Row extends SizedRow>(
   load: (isWhole: boolean) => (db: Database, ...key: Key) => Promise<Row | undefined>,
 ) {
   const [find, findWhole] = [load(false), load(true)]
-  return async (db: Database, lease: ReadLease, ...key: Key) => {
-    let row = await find(db, ...key)
-    if (row?.[name] === null) {
-      await lease.extend(MAX_PAGE_bytes)
-      row = await findWhole(db, ...key)
-    }
-    return row as (Omit<Row, Name> & Record<Name, string>) | undefined
+  return async (db: Database, lease: ReadLease, ...key: Key): Promise<Omit<Row, 'value_bytes'> | undefined> => {
+    const row = await find(db, ...key)
+    if (!row?.value_bytes) return row
+    await lease.extend(row.value_bytes)
+    return findWhole(db, ...key)
   }
 }
 

@@ -2,7 +2,7 @@ import { type Expression, expressionBuilder, type SqlBool, sql } from 'kysely'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text, timestamptz } from '../database/input-table.ts'
-import { lookUpSized, sizedColumn, sizedColumns } from '../database/large-rows.ts'
+import { lookUpSized, SMALL_VALUE_bytes, sizedColumns } from '../database/large-rows.ts'
 import { atOrAfter, before, type Clauses, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
@@ -23,17 +23,19 @@ const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entr
     )
     .select(['input.ordinal', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
 
-export const findEntry = lookUpSized('entry_data', (isWhole) =>
-  batchLoader(
+export const findEntry = lookUpSized((isWhole) => {
+  const { value, value_bytes } = sizedColumns(['e.entry_data'], isWhole, SMALL_VALUE_bytes)
+  return batchLoader(
     (db, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
       selectEventContexts(db, projectIds, entryIds).select([
         'e.created_at',
         'e.updated_at',
-        sizedColumn('e.entry_data', isWhole).as('entry_data'),
+        value('e.entry_data').as('entry_data'),
+        value_bytes,
       ]),
     { isLookUp: !isWhole },
-  ),
-)
+  )
+})
 
 /** What all events of an entry have in common, without the entry's data, which may be large (ADR 0002). */
 export const findEventContext = batchLoader(selectEventContexts)

@@ -2,7 +2,7 @@ import { type Expression, expressionBuilder, sql } from 'kysely'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, integer, text, timestamptz } from '../database/input-table.ts'
-import { lookUpSized, sizedColumn } from '../database/large-rows.ts'
+import { lookUpSized, SMALL_VALUE_bytes, sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 import { isInt32 } from '../domain/cursor.ts'
@@ -59,8 +59,9 @@ function versionInEffect(module: ModuleRef, instant: Expression<IsoTimestamp>) {
 }
 
 /** A module with its production definition, which is that of the version last published. */
-export const findModule = lookUpSized('json_string_prod', (isWhole) =>
-  batchLoader(
+export const findModule = lookUpSized((isWhole) => {
+  const { value, value_bytes } = sizedColumns(['v.json_string'], isWhole, SMALL_VALUE_bytes)
+  return batchLoader(
     (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
       db
         .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
@@ -70,7 +71,7 @@ export const findModule = lookUpSized('json_string_prod', (isWhole) =>
         .innerJoinLateral(
           (eb) =>
             publishedVersion({ project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') }, 'last')
-              .select(sizedColumn('v.json_string', isWhole).as('json_string_prod'))
+              .select([value('v.json_string').as('json_string_prod'), value_bytes])
               .as('production'),
           (join) => join.onTrue(),
         )
@@ -81,10 +82,11 @@ export const findModule = lookUpSized('json_string_prod', (isWhole) =>
           'm.group_id',
           'm.project_id',
           'production.json_string_prod',
+          'production.value_bytes',
         ]),
     { isLookUp: !isWhole },
-  ),
-)
+  )
+})
 
 /** The module's id, if the module exists. */
 export const findModuleId = batchLoader((db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
@@ -109,8 +111,9 @@ export const selectModuleVersionsPage = defineList(
   (db, page) => db.selectFrom('module_versions').select(['module_id', 'version_number', 'saved_at']).$call(page),
 )
 
-export const findModuleVersion = lookUpSized('json_string', (isWhole) =>
-  batchLoader(
+export const findModuleVersion = lookUpSized((isWhole) => {
+  const { value, value_bytes } = sizedColumns(['v.json_string'], isWhole, SMALL_VALUE_bytes)
+  return batchLoader(
     (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, versionNumbers: Parameter<number[]>) =>
       db
         .selectFrom(
@@ -131,11 +134,12 @@ export const findModuleVersion = lookUpSized('json_string', (isWhole) =>
           'v.module_id',
           'v.version_number',
           'v.saved_at',
-          sizedColumn('v.json_string', isWhole).as('json_string'),
+          value('v.json_string').as('json_string'),
+          value_bytes,
         ]),
     { isLookUp: !isWhole },
-  ),
-)
+  )
+})
 
 /**
  * For each event, by its ordinal in the batch: the module's group and the version in effect at the event's instant.

@@ -124,7 +124,7 @@ test('rows and values from one byte above the limit on are read only when there 
     expect(await findEntry(db, lease, 'p', entryId)).toMatchObject(entry)
     const { rows } = await selectEventsPage(db, { path: { projectId: 'p', entryId }, query, lease })
     expect(rows).toMatchObject([event])
-    expect(lease.extended).toEqual(entryId === 'e0' ? [] : [8 * MiB, 4_097 + 4_096])
+    expect(lease.extended).toEqual(entryId === 'e0' ? [] : [64 * 1024 + 1, 4_097 + 4_096])
   }
 
   const full: ReadLease = { ...UNLIMITED, extend: () => Promise.reject(new Error('full')) }

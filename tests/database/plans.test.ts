@@ -80,6 +80,22 @@ const CALLS: Record<OperationId, { call: Call; most: number }> = {
     },
     most: 60,
   },
+  recordCustomEvents: {
+    call: {
+      method: 'POST',
+      path: '/projects/demo/events/batch',
+      body: {
+        events: Array.from({ length: 10 }, (_, i) => ({
+          module_id: DEMO.moduleId,
+          timestamp: '2026-03-02T00:00:00Z',
+          custom_event_name: 'planned',
+          identifiers: [{ key: 'email', value: '"amara.okafor@example.com"' }],
+          idempotency_key: `plans-${i}`,
+        })),
+      },
+    },
+    most: 600,
+  },
 }
 
 /** The statements that a request sends, as seen by the driver. */

@@ -167,6 +167,13 @@ test('a read is admitted with as much as small rows and values may have', async 
   ])
 })
 
+test('a look-up of a large value asks for as many bytes as it has', async () => {
+  const enter = vi.spyOn(ReadGate.prototype, 'enter')
+  onTestFinished(() => enter.mockRestore())
+  await api.call({ path: '/projects/demo/modules/large' })
+  expect(enter.mock.calls.map(([, bytes]) => bytes)).toEqual([64 * 1024, Buffer.byteLength(DEFINITION)])
+})
+
 test.each([
   ['/projects/demo/entries/large-8/events', false],
   ['/projects/demo/modules/skin-quiz', false],
