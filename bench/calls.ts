@@ -36,7 +36,7 @@ export async function chooseVisits(url: string, { projects, count, valuePrefix =
 }
 
 /** What is requested; the last two are both recordCustomEvent. */
-export type Task = Exclude<keyof operations, 'recordCustomEvent'> | 'recordKnown' | 'recordNew'
+export type Task = Exclude<keyof operations, 'recordCustomEvent' | 'recordCustomEvents'> | 'recordKnown' | 'recordNew'
 
 const event = ({ module_id, created_at }: Visit, value: string): string =>
   JSON.stringify({
@@ -66,6 +66,18 @@ const FORMS: Record<Task, (visit: Visit, limit: number) => Omit<Call, 'headers'>
   }),
   recordKnown: (visit) => ({ method: 'POST', path: '/events', body: event(visit, visit.value) }),
   recordNew: (visit) => ({ method: 'POST', path: '/events', body: event(visit, `"new-${UNIQUE}@mail.example.com"`) }),
+}
+
+/** Requests that each record an event of as many visits. All visits are of one project. */
+export function batchCalls(visits: readonly Visit[], key: string, events: number): Call[] {
+  const bodies = Array.from({ length: Math.ceil(visits.length / events) }, (_, i) =>
+    Array.from({ length: events }, (_, k) => {
+      const visit = visits[(i * events + k) % visits.length] as Visit
+      return event(visit, visit.value)
+    }),
+  )
+  const path = `/projects/${visits[0]?.project_id}/events/batch`
+  return bodies.map((body) => ({ method: 'POST', path, headers: { 'x-api-key': key }, body: `{"events":[${body}]}` }))
 }
 
 /** All of them; those that write come last, so that all read the same. */

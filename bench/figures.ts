@@ -83,12 +83,20 @@ export interface Standalone {
   imports: readonly number[]
   starts: Starts
   feed: Feed
+  batches: Batches
+}
+
+/** Events a second that are recorded in batches, in requests of their own, and by pgbench if this machine has it. */
+export interface Batches {
+  batches: readonly number[]
+  singles: readonly number[]
+  pgbench?: readonly number[]
 }
 
 /** The figures that no race measures. */
 export function standaloneFigures(
   results: ReadonlyMap<string, Results>,
-  { imports, starts, feed }: Standalone,
+  { imports, starts, feed, batches }: Standalone,
 ): Figure[] {
   const peaks = [...results.values()].flatMap(({ flowtrail = [] }) => flowtrail.map(({ peak_MB }) => peak_MB))
   const peak_MB = Math.max(...peaks)
@@ -127,6 +135,22 @@ export function standaloneFigures(
       measured: ratios(feed.feed, feed.lists),
       bound: { atLeast: 20 },
     },
+    {
+      name: 'record batches of 1,000, events a second',
+      against: 'single events',
+      measured: ratios(batches.batches, batches.singles),
+      bound: { atLeast: 4 },
+    },
+    ...(batches.pgbench
+      ? [
+          {
+            name: 'record batches of 1,000, events a second',
+            against: 'pgbench',
+            measured: ratios(batches.batches, batches.pgbench),
+            bound: { atLeast: 2 },
+          },
+        ]
+      : []),
     {
       name: 'memory of a waiting request',
       against: 'node:http',

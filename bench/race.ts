@@ -1,5 +1,5 @@
 import { DEMO } from '../src/demo/project.ts'
-import { callsFor, chooseVisits, type Task } from './calls.ts'
+import { batchCalls, callsFor, chooseVisits, type Task } from './calls.ts'
 import { rowsOf } from './data.ts'
 import { checkPeer } from './peers/check.ts'
 import { PEERS, type PeerName, peerCalls } from './peers/peers.ts'
@@ -22,7 +22,7 @@ export interface Race {
 }
 
 const READ = { name: 'get module', task: 'getModule', connections: 32 } as const
-const RECORD = { name: 'record, contact known', task: 'recordKnown', connections: 64 } as const
+export const RECORD = { name: 'record, contact known', task: 'recordKnown', connections: 64 } as const
 
 export const RACES: readonly Race[] = [
   { ...READ, against: ['express', 'platformatic', 'bare', 'no-database'] },
@@ -46,6 +46,7 @@ const PAGE = 100
 /** More would not increase throughput, and a server has only a hundred connections. */
 const PGBENCH_CLIENTS = 32
 const VISITS = 2_000
+const EVENTS_OF_BATCH = 1_000
 /** For how many visits the responses are compared; it takes about a second. */
 const COMPARED = 5
 
@@ -56,6 +57,8 @@ export interface Field {
   run: (race: Race, contestant: Contestant, duration_s: number) => Promise<Sample>
   /** The contestants that this machine has and that respond as Flowtrail does. */
   contestants: (race: Pick<Race, 'against'>) => Promise<Contestant[]>
+  /** Records batches of a thousand events over four connections. @returns events a second */
+  runBatches: (duration_s: number) => Promise<number>
   /** Why a contestant did not start. */
   absences: ReadonlyMap<Contestant, string>
   /** Runs a checkpoint, so that what the last race wrote does not cost the next one. */
@@ -74,6 +77,7 @@ export async function openField(
   const keys = await makeKeys(url, projects)
   const key = keys.get(DEMO.projectId) as string
   const usual = await chooseVisits(url, { projects, count: VISITS })
+  const batches = batchCalls(usual, key, EVENTS_OF_BATCH)
   const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
 
   const flowtrail = await startFlowtrail({ DATABASE_URL: url })
@@ -117,6 +121,10 @@ export async function openField(
       await rowsOf(url, 'CHECKPOINT').catch((error) => {
         if (error.code !== NOT_ALLOWED) throw error
       })
+    },
+    async runBatches(duration_s) {
+      const { perSecond } = await sample(flowtrail, batches, { connections: 4, duration_s })
+      return perSecond * EVENTS_OF_BATCH
     },
     async run({ task, connections, longEntries }, contestant, duration_s) {
       const visits = longEntries ? long : usual

@@ -9,10 +9,20 @@ import { parseArgs } from 'node:util'
 import { measureAblations } from './ablation/run.ts'
 import { BenchServer } from './data.ts'
 import { measureFeed } from './feed.ts'
-import { figuresOf, type Standalone, standaloneFigures } from './figures.ts'
+import { type Batches, figuresOf, type Standalone, standaloneFigures } from './figures.ts'
 import { type Growth, measureGrowth } from './growth.ts'
 import { type Chart, drawChart } from './plot.ts'
-import { CONNECTIONS, CURVES, type Field, openField, RACES, type Results, runRace } from './race.ts'
+import {
+  CONNECTIONS,
+  type Contestant,
+  CURVES,
+  type Field,
+  openField,
+  RACES,
+  RECORD,
+  type Results,
+  runRace,
+} from './race.ts'
 import {
   ablationTable,
   bytesTable,
@@ -23,7 +33,7 @@ import {
   racesTable,
   writeParts,
 } from './report.ts'
-import { costOf, createSampler, type Sampler } from './sample.ts'
+import { alternate, costOf, createSampler, type Sampler } from './sample.ts'
 import { demoSet } from './seed.ts'
 import { measureStarts } from './start.ts'
 import { median } from './statistics.ts'
@@ -140,12 +150,31 @@ async function ablation(sample: Sampler): Promise<Outcome> {
   return { stored: { ablations }, parts: { ablation: ablationTable(ablations) }, charts: {} }
 }
 
-async function measureStandalone(url: string, { key }: Field): Promise<Standalone> {
+async function measureStandalone(url: string, field: Field): Promise<Standalone> {
   return {
-    starts: await measureStarts(url, key, rounds),
+    batches: await measureBatches(field),
+    starts: await measureStarts(url, field.key, rounds),
     imports: await raceImport(server, demoSet(entries), Math.ceil(rounds / 2)),
     feed: await measureFeed(url, rounds),
   }
+}
+
+/** How many events are recorded in a second, a thousand in a request and each in its own. */
+async function measureBatches(field: Field): Promise<Batches> {
+  const single = (contestant: Contestant) => async () =>
+    (await field.run({ ...RECORD, against: [] }, contestant, duration_s)).perSecond
+  const record: Record<string, () => Promise<number>> = {
+    batches: () => field.runBatches(duration_s),
+    singles: single('flowtrail'),
+    ...(!field.absences.has('pgbench') && { pgbench: single('pgbench') }),
+  }
+  await record.batches?.()
+  const results = await alternate(Object.keys(record), rounds, async (name) => {
+    const perSecond = await (record[name] as () => Promise<number>)()
+    await field.settle()
+    return perSecond
+  })
+  return results as unknown as Batches
 }
 
 async function curves(field: Field): Promise<Record<string, Chart>> {

@@ -234,6 +234,39 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/projects/{projectId}/events/batch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record a batch of custom events
+         * @description Records up to 1,000 custom events, as if each were sent to `recordCustomEvent`, one after another in this order.
+         *     Each stands alone: the response has a result for each event, in the same order, with the status and the error
+         *     that the event alone would get, and pointers such as `/body/events/3/timestamp`. So look at every `status`: the
+         *     response is a `200` even if some events were refused.
+         *
+         *     **Safe retries.** Give each event an `idempotency_key`; the header `Idempotency-Key` is that of single events and
+         *     is refused here. Then repeat the events whose result was a `503`, or after a `503` or a lost response all of them,
+         *     with the same keys: what was recorded is not recorded again and gets its first result with `"replayed": true`.
+         *     Keys of batches and of single events are the same keys.
+         *
+         *     The response is a `503` if no event is recorded and at least one might be after a retry. For the rate limit a
+         *     batch is one request.
+         *
+         *     The key needs the scope `events:write`.
+         */
+        post: operations["recordCustomEvents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -529,7 +562,8 @@ export interface components {
             key: string;
             /**
              * @description The value as JSON text: a non-empty string (`"\"amara.okafor@example.com\""`), a number or a boolean. Values
-             *     are compared as JSON values, strings with their case, numbers exactly.
+             *     are compared as JSON values, strings with their case, numbers exactly. The number `12345` and the string
+             *     `"\"12345\""` differ: send an identifier always as the same type, or one person becomes two contacts.
              * @example "amara.okafor@example.com"
              */
             value: string;
@@ -552,6 +586,57 @@ export interface components {
             custom_event_props: string;
             /** @description What the contact is known by. */
             identifiers: components["schemas"]["ContactIdentifier"][];
+        };
+        /** @description Custom events to record. */
+        CustomEventBatch: {
+            /** @description The events, in the order in which they are recorded. An invalid one gets a result of its own. */
+            events: components["schemas"]["CustomEventBatchItem"][];
+        };
+        /** @description A custom event to record with others. */
+        CustomEventBatchItem: {
+            module_id: components["schemas"]["ResourceId"];
+            /**
+             * Format: date-time
+             * @description When the event happened. It may be long ago, but at most 24 hours ahead of the server's clock.
+             */
+            timestamp: IsoTimestamp;
+            /** @description Name of the event, without control characters (U+0000–U+001F, U+007F–U+009F). */
+            custom_event_name: string;
+            /**
+             * @description Properties as the text of a JSON object, at most 32 KiB in UTF-8 and 64 levels deep. It is stored and
+             *     returned byte for byte.
+             * @default {}
+             */
+            custom_event_props: string;
+            /** @description What the contact is known by. */
+            identifiers: components["schemas"]["ContactIdentifier"][];
+            /** @description As the header `Idempotency-Key` of a single event, with which it shares its keys. */
+            idempotency_key?: string;
+        };
+        /** @description What became of a batch of custom events. */
+        CustomEventBatchResult: {
+            /** @description A result for each event, in the order of the events. */
+            results: components["schemas"]["CustomEventBatchItemResult"][];
+        };
+        /**
+         * @description What became of one event: with the `status` 200 the recorded `event`, else the `error`, and `moduleId` where it is
+         *     about a module that does not exist.
+         */
+        CustomEventBatchItemResult: {
+            /**
+             * Format: int32
+             * @description The status that the event alone would get.
+             * @example 200
+             */
+            status: number;
+            event?: components["schemas"]["CustomEventResult"];
+            /** @description Whether the event was recorded before, under the same key. */
+            replayed?: boolean;
+            error?: components["schemas"]["ErrorInfo"];
+            /** @description The project in the path. */
+            projectId?: string;
+            /** @description The module that does not exist. */
+            moduleId?: string;
         };
         /** @description A recorded custom event. */
         CustomEventResult: {
@@ -721,6 +806,22 @@ export interface components {
             };
         };
         /**
+         * @description The request is invalid as a whole. `error.details` says where, and how to fix it. Nothing was written. An invalid
+         *     event is no such fault; it has a result.
+         */
+        InvalidBatch: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /**
          * @description The key does not give access to the project: it is missing, malformed, unknown, expired, revoked or of another
          *     project, or the project does not exist.
          */
@@ -826,6 +927,19 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
+        /** @description The body is larger than 4 MiB. */
+        BatchTooLarge: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
         /** @description The body is not `application/json` in UTF-8, or has a `Content-Encoding`. */
         UnsupportedMediaType: {
             headers: {
@@ -884,7 +998,8 @@ export interface components {
         };
         /**
          * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. After
-         *     this response to a `POST`, the event may be recorded; repeat the request with the same `Idempotency-Key`.
+         *     this response to a `POST`, the event may be recorded; repeat the request with the same `Idempotency-Key`, or a batch
+         *     with the same `idempotency_key` of each event.
          */
         ServiceUnavailable: {
             headers: {
@@ -1029,6 +1144,11 @@ export interface components {
          * @example 1
          */
         RetryAfter: number;
+        /**
+         * @description Present when a result has the status 503. The number of seconds to wait before a retry of those events.
+         * @example 1
+         */
+        RetryAfterResults: number;
         /**
          * @description Present when the operator limits the rate: the remaining quota (`r`) and the seconds until it is reset (`t`)
          *     (draft-ietf-httpapi-ratelimit-headers).
@@ -1584,6 +1704,50 @@ export interface operations {
             413: components["responses"]["PayloadTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    recordCustomEvents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The project, which must be the one that the key belongs to.
+                 * @example demo
+                 */
+                projectId: components["parameters"]["ProjectId"];
+            };
+            cookie?: never;
+        };
+        /** @description The events, at most 4 MiB of JSON. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CustomEventBatch"];
+            };
+        };
+        responses: {
+            /** @description Each event has a result. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Cache-Control": components["headers"]["NoStore"];
+                    "Retry-After": components["headers"]["RetryAfterResults"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CustomEventBatchResult"];
+                };
+            };
+            400: components["responses"]["InvalidBatch"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["WriteScopeMissing"];
+            413: components["responses"]["BatchTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["ServiceUnavailable"];

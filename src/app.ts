@@ -5,7 +5,7 @@ import type { Database } from './database/pool.ts'
 import { Followers } from './feed/followers.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
-import { acceptJsonOnly } from './http/body.ts'
+import { acceptJsonOnly, MAX_BODY_bytes } from './http/body.ts'
 import { clientErrorHandler, REQUEST_TIMEOUT_ms, requireHost } from './http/client-errors.ts'
 import { allowOrigins } from './http/cors.ts'
 import { sendDefaultHeaders } from './http/default-headers.ts'
@@ -69,6 +69,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     genReqId: requestId,
     requestTimeout: REQUEST_TIMEOUT_ms,
     connectionTimeout: IDLE_TIMEOUT_ms,
+    bodyLimit: MAX_BODY_bytes,
     trustProxy: config.trustProxy,
     // `drainOnClose` responds with the error envelope, which Fastify's own 503 lacks.
     return503OnClosing: false,

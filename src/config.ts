@@ -62,8 +62,8 @@ export interface RecorderOptions {
 }
 
 export const RECORDER_DEFAULTS: RecorderOptions = {
-  // A fraction of a second's load when the database is well; when it stalls, memory stays bounded.
-  maxQueuedEvents: 2_000,
+  // A few seconds' load when the database is well. Half of them are any one project's: ten batches of a thousand.
+  maxQueuedEvents: 20_000,
   // About as long as HTTP clients wait; past it nobody is likely to read the response.
   maxQueueWait_ms: 10_000,
   // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.

@@ -47,6 +47,12 @@ export class ApiError extends Error {
     this.options = options
   }
 
+  /** The same error with other pointers. @param move the pointer to the same part of another request */
+  withPointers(move: (pointer: string) => string): ApiError {
+    const issues = this.options.issues?.map(({ pointer, message }) => ({ pointer: move(pointer), message }))
+    return new ApiError(this.errorCode, this.message, { ...this.options, ...(issues && { issues }) })
+  }
+
   /** The body of the response. @param projectId of the path, once a route that names a project has matched */
   envelope(projectId: string | undefined) {
     const { issues, resource } = this.options

@@ -1,8 +1,11 @@
+import type { components } from '../../generated/api.ts'
 import { SMALL_ROW_bytes } from '../database/large-rows.ts'
-import { invalidRequest } from '../domain/errors.ts'
+import { ApiError, invalidRequest } from '../domain/errors.ts'
+import { Turns } from '../domain/turns.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import type { Handler, OperationRequest } from '../http/operations.ts'
 import { findLastPosition, selectFeedPage } from '../queries/events.ts'
+import type { Recorded } from '../recording/batch.ts'
 import { parseCustomEvent } from '../recording/custom-event.ts'
 import type { Context } from './context.ts'
 
@@ -12,8 +15,11 @@ import type { Context } from './context.ts'
  */
 const MAX_AWAITED_EVENTS = 16
 
+const HEADER = 'Idempotency-Key'
+const NOT_FOR_BATCHES = 'is for single events; give each event of a batch its own idempotency_key'
 const EXCLUDES_CURSOR = 'cannot be combined with cursor, which says where the page begins; leave one of them out'
 
+type CustomEventBatchItem = components['schemas']['CustomEventBatchItem']
 type FeedRequest = OperationRequest<'listProjectEvents'>
 
 export const listProjectEvents: Handler<'listProjectEvents', Context> = async (request, context) => {
@@ -77,6 +83,32 @@ function checkPlace({ after, cursor, direction, wait }: FeedRequest['query']): v
     ...(wait > 0 && isDescending ? [{ pointer: '/query/wait', message: needsAscending }] : []),
   ]
   if (issues.length > 0) throw invalidRequest(issues)
+}
+
+export const recordCustomEvents: Handler<'recordCustomEvents', Context> = async (request, { recorder }) => {
+  const { path, headers, body } = request
+  const { 'idempotency-key': key }: Record<string, unknown> = headers
+  if (key !== undefined) throw invalidRequest([{ pointer: `/headers/${HEADER}`, message: NOT_FOR_BATCHES }])
+  const now = new Date()
+  const record = async (event: CustomEventBatchItem | ApiError, i: number) => {
+    if (event instanceof ApiError) throw event
+    const item = `/body/events/${i}`
+    const parsed = parseCustomEvent(event, now, item)
+    return recorder.record(path.projectId, parsed, event.idempotency_key, true).catch((error: unknown) => {
+      if (!(error instanceof ApiError)) throw error
+      throw error.withPointers((pointer) =>
+        pointer === `/headers/${HEADER}` ? `${item}/idempotency_key` : pointer.replace('/body', item),
+      )
+    })
+  }
+  const recording: Promise<PromiseSettledResult<Recorded>[]>[] = []
+  const turns = new Turns()
+  for (const [i, event] of body.events.entries()) {
+    await turns.next()
+    // Settled one by one, since one may fail before the next begins.
+    recording.push(Promise.allSettled([record(event, i)]))
+  }
+  return { settled: (await Promise.all(recording)).flat() }
 }
 
 export const recordCustomEvent: Handler<'recordCustomEvent', Context> = ({ path, headers, body }, { recorder }) =>

@@ -1,7 +1,7 @@
 import type { Handlers } from '../http/operations.ts'
 import type { Context } from './context.ts'
 import { getEntry, listEntries, listEntryEvents, listEntryPageViews } from './entries.ts'
-import { listProjectEvents, recordCustomEvent } from './events.ts'
+import { listProjectEvents, recordCustomEvent, recordCustomEvents } from './events.ts'
 import { getModule, getModuleVersion, listModules, listModuleVersions } from './modules.ts'
 
 export const handlers = {
@@ -15,4 +15,5 @@ export const handlers = {
   listEntryPageViews,
   listProjectEvents,
   recordCustomEvent,
+  recordCustomEvents,
 } satisfies Handlers<Context>

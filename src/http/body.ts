@@ -1,14 +1,24 @@
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { malformedRequest, unsupportedMediaType } from '../domain/errors.ts'
 
-/** The largest body that is read (docs/semantics.md#errors). */
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** More than the fields and items of any valid body. */
+    maxBodyValues?: number
+  }
+}
+
+/** The largest body that is read unless the operation says otherwise (docs/semantics.md#errors). */
 export const MAX_BODY_bytes = 256 * 1024
 
 /**
  * More than the fields and items of any valid body. Each takes time to parse, to validate and to report: 26,000 would keep
  * all other requests waiting for a tenth of a second.
  */
-const MAX_VALUES = 200
+export const MAX_VALUES = 200
+
+/** The same for each item of a batch on average: a valid one has 37. */
+export const MAX_VALUES_PER_ITEM = 50
 
 const JSON_UTF8 = /^application\/json\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
@@ -16,10 +26,8 @@ const utf8 = new TextDecoder('utf-8', { fatal: true })
 /** Accepts JSON in UTF-8 as the only request body. */
 export function acceptJsonOnly(app: FastifyInstance): void {
   deferContinue(app)
-  app.addContentTypeParser(
-    'application/json',
-    { parseAs: 'buffer', bodyLimit: MAX_BODY_bytes },
-    async (_: unknown, bytes: Buffer) => parseJson(bytes),
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) =>
+    parseJson(bytes, request.routeOptions.config.maxBodyValues ?? MAX_VALUES),
   )
   app.addHook('preParsing', async (request, reply) => {
     if (request.method === 'GET' || request.method === 'HEAD') return
@@ -43,7 +51,7 @@ function deferContinue(app: FastifyInstance): void {
   }
 }
 
-function parseJson(bytes: Buffer): unknown {
+function parseJson(bytes: Buffer, maxValues: number): unknown {
   let text: string
   try {
     text = utf8.decode(bytes)
@@ -51,8 +59,8 @@ function parseJson(bytes: Buffer): unknown {
     throw malformedRequest('The body is not valid UTF-8; encode it as UTF-8.')
   }
   if (text === '') throw missingBody()
-  if (hasManyValues(bytes)) {
-    throw malformedRequest(`The body has more than ${MAX_VALUES} fields and items, which no valid one has.`)
+  if (hasManyValues(bytes, maxValues)) {
+    throw tooManyValues(maxValues)
   }
   try {
     return JSON.parse(text)
@@ -63,17 +71,17 @@ function parseJson(bytes: Buffer): unknown {
 
 const [QUOTE, BACKSLASH, COMMA, ARRAY, OBJECT] = Buffer.from('"\\,[{')
 
-/** Whether JSON has more than {@link MAX_VALUES}: each follows a comma or is the first of its array or object. */
-function hasManyValues(json: Buffer): boolean {
+/** Whether JSON has more values: each follows a comma or is the first of its array or object. */
+function hasManyValues(json: Buffer, max: number): boolean {
   let values = 0
   let isInString = false
-  for (let i = 0; i < json.length && values <= MAX_VALUES; i += 1) {
+  for (let i = 0; i < json.length && values <= max; i += 1) {
     const byte = json[i]
     if (byte === QUOTE) isInString = !isInString
     else if (isInString) i += byte === BACKSLASH ? 1 : 0
     else if (byte === COMMA || byte === ARRAY || byte === OBJECT) values += 1
   }
-  return values > MAX_VALUES
+  return values > max
 }
 
 /** Where JSON.parse stopped, taken from its error message; nothing if that is worded in an unknown way. */
@@ -84,5 +92,8 @@ function whereFrom(message: string): string {
   if (token !== undefined) return `: unexpected token ${JSON.stringify(token)}`
   return message === 'Unexpected end of JSON input' ? ': unexpected end of input' : ''
 }
+
+export const tooManyValues = (max: number) =>
+  malformedRequest(`The body has more than ${max} fields and items, which no valid one has.`)
 
 export const missingBody = () => malformedRequest('A JSON body is required; the request has none.')

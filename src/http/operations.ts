@@ -34,7 +34,12 @@ export interface Replayable<T> {
   replayed: boolean
 }
 
-/** What a handler returns, derived from the headers that the document gives its success. */
+/** The responses to the items of a batch, in their order. Errors are sent with the pointers that they have. */
+export interface Batch<T> {
+  settled: PromiseSettledResult<Replayable<T>>[]
+}
+
+/** What a handler returns, derived from the headers and the body that the document gives its success. */
 export type OperationResult<K extends OperationId> =
   Body<Success<K>> extends infer B
     ? 'Next-Cursor' extends SuccessHeader<K>
@@ -43,7 +48,9 @@ export type OperationResult<K extends OperationId> =
         : never
       : 'Idempotent-Replayed' extends SuccessHeader<K>
         ? Replayable<B>
-        : B
+        : B extends { results: { event?: infer Item }[] }
+          ? Batch<NonNullable<Item>>
+          : B
     : never
 
 /** A handler of one operation, which returns its result or throws an ApiError. `Context` holds its dependencies. */

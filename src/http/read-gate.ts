@@ -300,16 +300,11 @@ export class Lease implements ReadLease {
     await this.#gate.enter(this, bytes, true)
   }
 
-  async pause<Result>({ ended, cancel }: Wait<Result>): Promise<Result> {
+  pause<Result>({ ended, cancel }: Wait<Result>): Promise<Result> {
     this.#leave()
-    this.isExtended = false
     this.onClose = cancel
     if (this.isClosed) cancel()
-    try {
-      return await ended
-    } finally {
-      this.onClose = undefined
-    }
+    return ended
   }
 
   /** Nothing more is read: the body is ready to be sent. A client that is gone does not end a read before. */

@@ -32,7 +32,7 @@ export class BodyStream extends Readable {
   }
 
   override _read(): void {
-    if (this.#unsent_bytes.length > 0) this.onPart?.(this.#takeSent())
+    this.onPart?.(this.#takeSent())
     const part = this.#parts.pop()
     if (part) this.#unsent_bytes.push(part.length)
     this.push(part ?? null)
@@ -44,8 +44,8 @@ export class BodyStream extends Readable {
     const taken_bytes = pushed_bytes - this.readableLength
     let sent_bytes = 0
     for (;;) {
-      const [first = 0, second] = this.#unsent_bytes
-      if (second === undefined || sent_bytes + first + second > taken_bytes) return sent_bytes
+      const [first, second] = this.#unsent_bytes
+      if (first === undefined || second === undefined || sent_bytes + first + second > taken_bytes) return sent_bytes
       sent_bytes += first
       this.#unsent_bytes.shift()
     }

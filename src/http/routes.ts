@@ -6,13 +6,14 @@ import { SCOPES, type Scope } from '../domain/api-key.ts'
 import { Page } from '../domain/cursor.ts'
 import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
-import { missingBody } from './body.ts'
+import { batchBody } from './batch.ts'
+import { MAX_VALUES_PER_ITEM, missingBody } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
-import type { Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
+import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
 import type { ReadGate } from './read-gate.ts'
 import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone } from './reads.ts'
-import { validatorCompiler } from './validation.ts'
+import { batchOf, type Schema, validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
   document: ApiDocument
@@ -42,6 +43,7 @@ export async function registerRoutes<Context>(app: FastifyInstance, options: Rou
   // that the document lacks; the tests' check of every response does (ADR 0010).
   app.setSerializerCompiler(serializeUnlessDone(JSON.stringify))
   app.addHook('onRoute', refuseUndocumentedQuery)
+  app.addHook('onRoute', allowValuesOfBatch)
   decorateReads(app)
   await app.register(compress, { global: false, globalDecompression: false })
   await app.register(glue, {
@@ -82,6 +84,13 @@ function scopeOf(operationId: string, operation: Operation): Scope {
   return scope
 }
 
+/** A batch may have as many fields and items as its items need. */
+function allowValuesOfBatch(route: RouteOptions): void {
+  const body = route.schema?.body as { content: Record<string, { schema: Schema }> } | undefined
+  const [, batch] = batchOf(body?.content['application/json']?.schema ?? {}) ?? []
+  if (batch) route.config = { ...route.config, maxBodyValues: MAX_VALUES_PER_ITEM * Number(batch.maxItems) }
+}
+
 /** Glue makes no schema for an operation without query parameters, so that it would accept any. */
 function refuseUndocumentedQuery({ schema }: RouteOptions): void {
   if (schema && 'operationId' in schema) schema.querystring ??= { type: 'object', properties: {} }
@@ -95,10 +104,12 @@ function routeOf<Context, K extends OperationId>(
   const handler = options.handlers[operationId] as Handler<K, Context>
   const isRead = scopeOf(operationId, operation) === 'read'
   const isConditional = '304' in operation.responses
+  const maxBytes = operation.requestBody?.['x-max-bytes']
   const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
+    ...(maxBytes !== undefined && { bodyLimit: maxBytes }),
     ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
     ...(isConditional && {
       serializerCompiler: serializeUnlessDone(serializeOnce),
@@ -128,11 +139,16 @@ function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): 
     if (result.replayed) reply.header('idempotent-replayed', 'true')
     return result.body
   }
+  if (isBatch(result)) return batchBody(result, request, reply)
   return result
 }
 
 function isReplayable(result: unknown): result is Replayable<unknown> {
   return typeof result === 'object' && result !== null && 'replayed' in result
+}
+
+function isBatch(result: unknown): result is Batch<unknown> {
+  return typeof result === 'object' && result !== null && 'settled' in result
 }
 
 /** The Vary header with one more name; CORS may have set it already. */

@@ -1,13 +1,15 @@
 import { Ajv, type ErrorObject, type SchemaValidateFunction } from 'ajv'
-import type { FastifySchemaCompiler } from 'fastify'
+import type { FastifySchemaCompiler, SafePromiseLike } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
 import { idIssue, isStorable, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
+import { Turns } from '../domain/turns.ts'
+import { MAX_VALUES, tooManyValues } from './body.ts'
 import type { RawQuery } from './query-string.ts'
 
 /** The keywords of the document's JSON schemas that this module reads; Ajv evaluates all of them. */
-interface Schema {
+export interface Schema {
   type?: string
   properties?: Record<string, Schema>
   enum?: unknown[]
@@ -17,8 +19,11 @@ interface Schema {
   maximum?: number
   minLength?: number
   maxLength?: number
+  items?: Schema
   minItems?: number
   maxItems?: number
+  /** Whether an invalid item does not make the array invalid. */
+  'x-validated-individually'?: boolean
 }
 
 /** Checks a date-time and puts the ISO timestamp in its place. */
@@ -43,7 +48,7 @@ const ajv = new Ajv({
   allErrors: true,
   verbose: true,
   useDefaults: true,
-  keywords: ['example'],
+  keywords: ['example', 'x-validated-individually'],
   code: { regExp: compilePattern },
 })
 // Ajv's own `format` could only check: this one also puts the ISO timestamp in the place of each date-time, so that no
@@ -73,14 +78,70 @@ export const validatorCompiler: FastifySchemaCompiler<Schema> = ({ schema, httpP
 }
 
 function bodyValidator(schema: Schema) {
-  const validate = ajv.compile(schema)
+  const batch = batchOf(schema)
+  if (batch) return batchValidator(schema, ...batch)
+  const check = objectCheck(schema)
   return (body: unknown) => {
-    if (typeof body !== 'object' || body === null || Array.isArray(body)) {
-      return { error: malformedRequest('The body must be a JSON object.') }
-    }
-    const issues = validate(body) ? unstorableStrings('/body', body) : issuesOf('/body', validate.errors)
+    if (!isObject(body)) return NO_OBJECT
+    const issues = check('/body', body)
     return issues.length > 0 ? { error: invalidRequest(issues) } : { value: body }
   }
+}
+
+/** The name and the schema of the array of a body whose items are validated individually, if it has one. */
+export const batchOf = (schema: Schema): [string, Schema] | undefined =>
+  Object.entries(schema.properties ?? {}).find(([, property]) => property['x-validated-individually'])
+
+const NO_OBJECT = { error: malformedRequest('The body must be a JSON object.') }
+
+const isObject = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** Checks an object, and fills in defaults. */
+function objectCheck(schema: Schema): (pointer: string, value: object) => ValidationIssue[] {
+  const validate = ajv.compile(schema)
+  return (pointer, value) => (validate(value) ? unstorableStrings(pointer, value) : issuesOf(pointer, validate.errors))
+}
+
+/** For a body with an array of items that stand alone: puts the error of an invalid item in its place. */
+function batchValidator(schema: Schema, name: string, { items, ...array }: Schema) {
+  const validate = ajv.compile({ ...schema, properties: { ...schema.properties, [name]: array } })
+  const check = objectCheck(items as Schema)
+  const issuesOfItem = (pointer: string, item: unknown): ValidationIssue[] => {
+    if (!isObject(item)) return [{ pointer, message: 'must be a JSON object' }]
+    // As of the body of a single one.
+    if (hasManyValues(item))
+      return [{ pointer, message: `has more than ${MAX_VALUES} fields and items, which no valid one has` }]
+    return check(pointer, item)
+  }
+  const checkItems = async (items: unknown[]) => {
+    const turns = new Turns()
+    for (const [i, item] of items.entries()) {
+      await turns.next()
+      const issues = issuesOfItem(`/body/${name}/${i}`, item)
+      if (issues.length > 0) items[i] = invalidRequest(issues)
+    }
+  }
+  return (body: unknown) => {
+    if (!isObject(body)) return NO_OBJECT
+    // Each would be an issue.
+    if (Object.keys(body).length > MAX_VALUES) return { error: tooManyValues(MAX_VALUES) }
+    if (!validate(body)) return { error: invalidRequest(issuesOf('/body', validate.errors)) }
+    // Fastify waits for it.
+    return checkItems((body as Record<string, unknown[]>)[name] as unknown[]) as unknown as SafePromiseLike<void>
+  }
+}
+
+/** Whether an object holds more than {@link MAX_VALUES}. */
+function hasManyValues(object: object): boolean {
+  const open = [object]
+  let values = 0
+  for (let next = open.pop(); next && values <= MAX_VALUES; next = open.pop()) {
+    const items: unknown[] = Object.values(next)
+    values += items.length
+    if (values <= MAX_VALUES) open.push(...items.filter((item) => typeof item === 'object' && item !== null))
+  }
+  return values > MAX_VALUES
 }
 
 /** Adds the documented headers under their documented names, for the handler; Node has all names in lower case. */

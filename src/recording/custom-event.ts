@@ -26,12 +26,13 @@ export interface ParsedEvent {
 /**
  * Checks what the document's schema cannot express (docs/semantics.md#custom-events).
  *
- * @param input a validated body
+ * @param input a validated body, or item of a batch
+ * @param pointer to the input in the request
  * @throws ApiError invalid_request with every issue found
  */
-export function parseCustomEvent(input: CustomEventInput, now: Date): ParsedEvent {
+export function parseCustomEvent(input: CustomEventInput, now: Date, pointer = '/body'): ParsedEvent {
   const issues: ValidationIssue[] = []
-  const report = (field: string, message: string) => issues.push({ pointer: `/body/${field}`, message })
+  const report = (field: string, message: string) => issues.push({ pointer: `${pointer}/${field}`, message })
 
   if (Date.parse(input.timestamp) > now.getTime() + MAX_AHEAD_ms) {
     report('timestamp', `must be at most 24 hours ahead of the server's clock, which is at ${now.toISOString()}`)

@@ -2,6 +2,7 @@ import type pg from 'pg'
 import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
 import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
+import { Usage } from '../domain/usage.ts'
 import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
 import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
@@ -27,6 +28,12 @@ interface Batch {
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
 type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
 
+/** The part of the queue that the events of batches may fill, so that two projects' batches refuse no other's single events. */
+const BATCHES_SHARE = 0.75
+
+/** The most characters of properties that wait: of a project as many as eight batches of 4 MiB can have. */
+const QUEUED_LENGTH = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
+
 const LOCKED: RecorderOutcome = { status: 'locked' }
 
 /**
@@ -50,6 +57,7 @@ export class Recorder {
   /** Connections of batches that just ended, for those that begin in the same turn of the event loop. */
   readonly #warmConnections: pg.PoolClient[] = []
   #pendingEvents = 0
+  readonly #queuedLength = new Usage(QUEUED_LENGTH)
   #isScheduled = false
 
   /**
@@ -72,15 +80,20 @@ export class Recorder {
   /**
    * Records the event. Resolves once it is committed, or was under the same idempotency key before.
    *
+   * @param isOfBatch whether it came with others in one request
    * @throws ApiError module_does_not_exist, identifier_conflict, idempotency_key_reused; service_unavailable when too many
    * events are queued or this one was for too long. The database's error otherwise
    */
-  async record(project_id: string, event: ParsedEvent, idempotency_key?: string): Promise<Recorded> {
+  async record(project_id: string, event: ParsedEvent, idempotency_key?: string, isOfBatch = false): Promise<Recorded> {
     const { maxQueuedEvents, maxQueueWait_ms } = this.#options
     const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
-    if (this.#pendingEvents >= maxQueuedEvents || queue.size >= maxQueuedEvents / 2) throw serviceUnavailable()
+    const { length } = event.custom_event_props
+    const hasPlace = this.#pendingEvents < maxQueuedEvents * (isOfBatch ? BATCHES_SHARE : 1)
+    const isLong = !this.#queuedLength.hasShare(project_id, length) || !this.#queuedLength.hasRoom(length)
+    if (!hasPlace || queue.size >= maxQueuedEvents / 2 || isLong) throw serviceUnavailable()
     this.#queues.set(project_id, queue)
     this.#pendingEvents += 1
+    this.#queuedLength.add(project_id, length)
     try {
       return await new Promise((resolve, reject) => {
         const deadline_ms = performance.now() + maxQueueWait_ms
@@ -89,6 +102,7 @@ export class Recorder {
       })
     } finally {
       this.#pendingEvents -= 1
+      this.#queuedLength.add(project_id, -length)
     }
   }
 

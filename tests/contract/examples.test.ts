@@ -28,6 +28,7 @@ const replays: Record<string, Case> = {
   pageViews: {},
   entries: {},
   recorded: {},
+  recordedBatch: {},
 
   unknownParameter: { query: { sort: 'title' } },
   invalidVersionNumber: { path: { versionNumber: 'two' } },
@@ -50,6 +51,10 @@ const replays: Record<string, Case> = {
   },
   missingFields: { body: { module_id: 'skin-quiz', custom_event_name: 'opened', event_name: 'opened' } },
   malformedJson: { body: '{"timestamp": 1,}' },
+
+  emptyBatch: { body: { events: [] } },
+  headerOfSingleEvents: { headers: { 'idempotency-key': 'once' } },
+  batchTooLarge: { body: ' '.repeat(4 * 1024 * 1024 + 1) },
 
   unauthorized: { key: null },
   readScopeMissing: { scope: 'events:write' },
@@ -77,6 +82,7 @@ const replays: Record<string, Case> = {
 /** Where one name needs different requests. */
 const replaysOf: Partial<Record<OperationId, Record<string, Case>>> = {
   recordCustomEvent: { moduleDoesNotExist: { body: { ...otherEvent, module_id: 'hair-quiz' } } },
+  recordCustomEvents: { internalError: { at: 'keyless' } },
 }
 
 const responses = operationIds.flatMap((operationId) =>
@@ -99,12 +105,14 @@ const requests = operationIds.flatMap((operationId) =>
 /** The example, but for what is new each time: the place of events in the feed, and the ids of recorded ones. */
 function asProduced(operationId: OperationId, value: unknown): unknown {
   if (Array.isArray(value)) return value.map((row) => asProduced(operationId, row))
-  const { position, recorded_at, event_id } = value as Record<string, unknown>
+  const { position, recorded_at, event_id, results, event } = value as Record<string, unknown>
   return {
     ...(value as object),
+    ...(results !== undefined && { results: asProduced(operationId, results) }),
+    ...(event !== undefined && { event: asProduced(operationId, event) }),
     ...(position !== undefined && { position: expect.any(Number) }),
     ...(recorded_at !== undefined && { recorded_at: expect.any(String) }),
-    ...(event_id !== undefined && operationId === 'recordCustomEvent' && { event_id: expect.any(String) }),
+    ...(event_id !== undefined && operationId.startsWith('record') && { event_id: expect.any(String) }),
   }
 }
 

@@ -10,9 +10,10 @@ import { exampleCall, type Variation } from '../support/example-call.ts'
 
 /**
  * The states in which a service responds differently: `whole`; `written`, the same, for recording, which must not affect
- * the reads; `busy`, where the key has used up its rate limit; `faulty`, which lacks tables; `away` from its database.
+ * the reads; `busy`, where the key has used up its rate limit; `faulty`, which lacks tables, and `keyless`, that of the keys;
+ * `away` from its database.
  */
-type State = 'whole' | 'written' | 'busy' | 'faulty' | 'away'
+type State = 'whole' | 'written' | 'busy' | 'faulty' | 'keyless' | 'away'
 
 /** How to produce one response of an operation: by its example request, or a variation of it. */
 export interface Case extends Variation {
@@ -37,26 +38,28 @@ export class States {
 
   static async start(): Promise<States> {
     const proxy = await createDatabaseProxy(inject('databaseServer'))
-    const [whole, written, busy, faulty, away] = await Promise.all([
+    const [whole, written, busy, faulty, keyless, away] = await Promise.all([
       createTestApp(),
       createTestApp(),
       createTestApp({ config: { rateLimitPerMinute: RATE_PER_MINUTE } }),
+      createTestApp(),
       createTestApp(),
       createTestApp({ reach: proxy.reach }),
     ])
     for (const table of ['modules', 'module_versions']) {
       await sql`ALTER TABLE ${sql.table(table)} RENAME TO ${sql.table(`lost_${table}`)}`.execute(faulty.db)
     }
+    await sql`ALTER TABLE api_keys RENAME TO lost_api_keys`.execute(keyless.db)
     // Opens the connections that are lost next.
     await away.call(exampleCall('listModules'))
     await away.call(exampleCall('recordCustomEvent'))
     proxy.cut()
-    return new States({ whole, written, busy, faulty, away }, proxy)
+    return new States({ whole, written, busy, faulty, keyless, away }, proxy)
   }
 
   /** Sends the request of a case, after what has to come before it. */
   async produce(operationId: OperationId, { at, scope, first, ...variation }: Case): Promise<LightMyRequestResponse> {
-    const app = this.#apps[at ?? (operationId === 'recordCustomEvent' ? 'written' : 'whole')]
+    const app = this.#apps[at ?? (operationId.startsWith('record') ? 'written' : 'whole')]
     const key =
       scope && (await createKey(app.db, 'demo', { name: `${scope} alone`, scopes: [scope], expires_at: null }))
     const call = exampleCall(operationId, { key, ...variation })

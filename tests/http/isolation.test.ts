@@ -82,7 +82,10 @@ type Expectation = [path: string, body: Body | Body[]]
 const DIRECTIONS = ['ASC', 'DESC'] as const
 
 /** What each read of a project has to return, by its rows: the paths of all its ids, and the body, all pages joined. */
-const EXPECTED: Record<Exclude<OperationId, 'recordCustomEvent'>, (project: string, own: Rows) => Expectation[]> = {
+const EXPECTED: Record<
+  Exclude<OperationId, 'recordCustomEvent' | 'recordCustomEvents'>,
+  (project: string, own: Rows) => Expectation[]
+> = {
   listModules: (project, { modules }) => [
     [
       path(project, 'modules'),

@@ -46,3 +46,40 @@ test('of a queue of six a project may have three events, and all projects six', 
   expect(refused).toEqual([false, false, false, true, false, false, false, true])
   expect(recorder.pending).toEqual({ events: 6, projects: 3 })
 })
+
+test('by default ten batches of a thousand events of a project wait, and as many of others', async () => {
+  const recorder = new Recorder(exhaustedPool(2).pool)
+  const event = parsedEvent()
+  const refusedOf = async (project: string, count: number, isOfBatch = false) => {
+    const refused: unknown[] = []
+    for (let i = 0; i < count; i += 1) {
+      recorder.record(project, event, undefined, isOfBatch).catch((error) => refused.push(error))
+    }
+    await setImmediate()
+    return refused.length
+  }
+  expect([await refusedOf('a', 10_000, true), await refusedOf('a', 1)]).toEqual([0, 1])
+  // Batches leave a quarter of the queue to single events.
+  expect([await refusedOf('b', 5_000, true), await refusedOf('b', 1, true)]).toEqual([0, 1])
+  expect([await refusedOf('c', 5_000), await refusedOf('d', 1)]).toEqual([0, 1])
+})
+
+test('the properties of those that wait have 32 Mi characters at most of a project, and 64 Mi of all', async () => {
+  const recorder = new Recorder(exhaustedPool(2).pool)
+  const refusedOf = async (project: string, count: number) => {
+    const event = { ...parsedEvent(), custom_event_props: 'x'.repeat(32 * 1024) }
+    const refused: unknown[] = []
+    for (let i = 0; i < count; i += 1) recorder.record(project, event).catch((error) => refused.push(error))
+    await setImmediate()
+    return refused.length
+  }
+  expect([await refusedOf('a', 1_024), await refusedOf('a', 1)]).toEqual([0, 1])
+  expect([await refusedOf('b', 1_000), await refusedOf('c', 24), await refusedOf('d', 1)]).toEqual([0, 0, 1])
+})
+
+test('the properties of those that are recorded count no longer', async () => {
+  const connect = () => Promise.reject(new Error('no connection'))
+  const recorder = new Recorder({ options: { max: 2 }, connect } as unknown as pg.Pool)
+  const event = { ...parsedEvent(), custom_event_props: 'x'.repeat(16 * 1024 * 1024) }
+  for (let i = 0; i < 5; i += 1) await expect(recorder.record('a', event)).rejects.toThrow('no connection')
+})

@@ -17,7 +17,7 @@ const DEFAULTS: Config = {
     maxFollowers: 2_000,
   },
   connections: { read: 3, write: 4, statementTimeout_ms: 10_000 },
-  recorder: { maxQueuedEvents: 2_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
+  recorder: { maxQueuedEvents: 20_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
 }
 
 /** The defaults with one setting changed, given as group and name, such as `http.basePath`, or as a name alone. */

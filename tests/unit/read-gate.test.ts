@@ -274,6 +274,26 @@ test('a read that began, found something large and begins again is admitted at o
   expect(gate.usage).toEqual({ ...IDLE, reads: 1 })
 })
 
+test('a read that follows a feed waits without being counted, and uses nothing while it pauses', async () => {
+  const others = reads(2, 'a')
+  await states(others)
+  const one = gate.lease('a', new FakeResponse() as unknown as ServerResponse)
+  let hasBegun = false
+  const begun = one.begin(10).then(() => {
+    hasBegun = true
+  })
+  await setImmediate()
+  expect([hasBegun, gate.usage.waiting]).toEqual([false, 0])
+  await end(others[0] as Read)
+  await begun
+  expect(gate.usage.reads).toBe(2)
+  const { promise, resolve } = Promise.withResolvers<string>()
+  const paused = one.pause({ ended: promise, cancel: () => {} })
+  expect(gate.usage.reads).toBe(1)
+  resolve('an event')
+  expect(await paused).toBe('an event')
+})
+
 describe('large reads', () => {
   const KiB = 1024
   const LARGE = {
@@ -317,6 +337,24 @@ describe('large reads', () => {
       read(one.project, 250 * KiB)
       await end(one)
     }
+  })
+
+  test('let small ones pass up to what two large ones leave free, and no byte more', async () => {
+    openWithReserve()
+    for (const project of ['b', 'c']) read(project, 900 * KiB)
+    const large = read('a', 1_000 * KiB)
+    const [first, ...others] = [read('d', 512 * KiB), read('e', 88 * KiB), read('f', 1)] as [Read, ...Read[]]
+    expect(await states([large, first, ...others])).toEqual(['waits', 'admitted', 'admitted', 'waits'])
+    await end(first)
+    const later = [read('g', 512 * KiB - 1), read('h', 1)]
+    expect(await states([large, ...others, ...later])).toEqual(['waits', 'admitted', 'admitted', 'admitted', 'waits'])
+  })
+
+  test('that wait are few: small ones pass any other small one', async () => {
+    openWithReserve()
+    for (const project of ['b', 'c']) read(project, 900 * KiB)
+    const all = [read('d', 500 * KiB), read('a', 512 * KiB), read('e', 150 * KiB)]
+    expect(await states(all)).toEqual(['admitted', 'waits', 'admitted'])
   })
 
   test('let small ones pass that wait for room behind them', async () => {

@@ -1,8 +1,10 @@
 """Checks that schemathesis does not have; like its own, each runs on every response."""
 
+import json
 import os
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
+import jsonschema_rs
 import requests
 import schemathesis
 from schemathesis.core.result import Ok
@@ -63,6 +65,36 @@ def walk(url, key):
         assert page.status_code == 200, f'{page.status_code} for {url}'
         yield from rows(page)
         url = page.links.get('next', {}).get('url')
+
+
+@schemathesis.check
+class items_have_their_results:
+    """Each event of a batch has a result, in order: of an event that the schema rejects it is a 400.
+
+    negative_data_rejection cannot tell, since the response is a 200.
+    """
+
+    def __init__(self):
+        self.validator = None
+
+    def after_response(self, context, response, case):
+        if definition(case)['operationId'] != 'recordCustomEvents' or response.status_code != 200:
+            return
+        if self.validator is None:
+            components = case.operation.schema.raw_schema['components']
+            schema = {'$ref': '#/components/schemas/CustomEventBatchItem', 'components': components}
+            self.validator = jsonschema_rs.Draft4Validator(schema)
+        events, results = json.loads(response.request.body)['events'], response.json()['results']
+        assert len(results) == len(events), f'{len(results)} results of {len(events)} events'
+        for i, (event, result) in enumerate(zip(events, results)):
+            is_valid = self.validator.is_valid(event)
+            expected = (200, 404, 409, 422) if is_valid and not case.meta.generation.mode.is_negative else (400,)
+            if not is_valid or expected[0] == 200:
+                assert result['status'] in expected, f'{result["status"]} for event {i}: {result.get("error")}'
+            if result['status'] == 200:
+                sent = (event['module_id'], event['custom_event_name'], event.get('custom_event_props', '{}'))
+                recorded = tuple(result['event'][name] for name in ('module_id', 'custom_event_name', 'custom_event_props'))
+                assert recorded == sent, f'event {i} is recorded as {recorded}'
 
 
 @schemathesis.check

@@ -4,6 +4,7 @@ A rule for one value is a format, which applies when calls are generated, so tha
 A rule between values is applied just before a call; values that the schema itself rejects are left unchanged.
 """
 
+import copy
 import json
 import re
 import uuid
@@ -57,16 +58,27 @@ def before_load_schema(context, raw_schema):
     components = raw_schema['components']
     components['parameters']['ProjectId']['schema'] = {'type': 'string', 'enum': [PROJECT]}
     components['schemas']['ContactIdentifier']['properties']['value']['format'] = 'identifier-value'
-    components['schemas']['CustomEventInput']['properties']['custom_event_props']['format'] = 'event-props'
+    patterns = [components['schemas']['ResourceId']]
+    for name in ('CustomEventInput', 'CustomEventBatchItem'):
+        # YAML's anchors make them the same object.
+        event = copy.deepcopy(components['schemas'][name])
+        event['properties']['custom_event_props']['format'] = 'event-props'
+        patterns.append(event['properties']['custom_event_name'])
+        components['schemas'][name] = event
     # The patterns leave out the control characters from U+0080 on, for engines that match bytes.
-    event = components['schemas']['CustomEventInput']['properties']
-    for schema in (components['schemas']['ResourceId'], event['custom_event_name']):
+    for schema in patterns:
         schema['pattern'] = schema['pattern'].replace(r'\x7F]', r'\x7F-\x9F]')
 
 
 def make_keys_unique(case):
-    """Makes the identifier keys of an event unique."""
-    identifiers = case.body.get('identifiers') if isinstance(case.body, dict) else None
+    """Makes the identifier keys of an event, or of each event of a batch, unique."""
+    events = case.body.get('events') if isinstance(case.body, dict) else None
+    for event in events if isinstance(events, list) else [case.body]:
+        make_keys_of_event_unique(event)
+
+
+def make_keys_of_event_unique(event):
+    identifiers = event.get('identifiers') if isinstance(event, dict) else None
     if not isinstance(identifiers, list):
         return
     seen = set()

@@ -53,6 +53,14 @@ const mapFeed = (change: (events: Row[]) => Row[]): Mutation =>
     const isPage = operationOf(request.routeOptions) === 'listProjectEvents' && reply.statusCode === 200
     return isPage && direction === 'ASC' ? change(body as Row[]) : body
   })
+/** Changes the results of batches. */
+const mapResults = (change: (results: Row[]) => unknown): Mutation =>
+  mapRecords('recordCustomEvents', ({ results }) => ({ results: change(results as Row[]) }))
+/** Changes the events of batches, once they are valid. */
+const changeEvents = (change: (events: Row[]) => unknown): Mutation =>
+  changeRequest((request) => {
+    if (operationOf(request.routeOptions) === 'recordCustomEvents') change(bodyOf(request).events as Row[])
+  }, 'preHandler')
 const dropHeader = (name: string) => changeRequest(({ raw }) => void delete raw.headers[name])
 
 export const MUTANTS: Record<string, Mutant> = {
@@ -887,6 +895,120 @@ export const MUTANTS: Record<string, Mutant> = {
     operation: 'recordCustomEvent',
     detectedBy: ['tests'],
     evidence: /case/,
+  },
+
+  // Batches
+  'batch-results-reversed': {
+    does: 'returns the results of a batch in reverse order',
+    mutate: mapResults((results) => results.toReversed()),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests', 'prism', 'schemathesis'],
+    evidence: /in their order|for event \d|is recorded as|request\/body\/events/,
+  },
+  'batch-recorded-reversed': {
+    does: 'records the events of a batch in reverse order',
+    mutate: (app, db) => {
+      changeEvents((events) => events.reverse())(app, db)
+      mapResults((results) => results.toReversed())(app, db)
+    },
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /in their order/,
+  },
+  'batch-refused-whole': {
+    does: 'refuses a batch because of one event',
+    mutate: mapBody(({ request, reply }, body) => {
+      if (operationOf(request.routeOptions) !== 'recordCustomEvents' || reply.statusCode !== 200) return body
+      const refused = (body as { results: Row[] }).results.find(({ status }) => status !== 200)
+      if (!refused) return body
+      const { status, ...envelope } = refused
+      reply.code(Number(status))
+      return envelope
+    }),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /status|404/,
+  },
+  'batch-results-of-recorded': {
+    does: 'omits the results of events that are refused',
+    mutate: mapResults((results) => results.filter(({ status }) => status === 200)),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests', 'schemathesis'],
+    evidence: /in their order|results of \d+ events/,
+  },
+  'batch-status-of-whole': {
+    does: 'returns the status 200 for each event of a batch',
+    mutate: mapResults((results) => results.map((result) => ({ ...result, status: 200 }))),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['document', 'tests', 'prism'],
+    evidence: /in their order|status|results|for event \d|request\/body\/events/,
+  },
+  'batch-replay-as-new': {
+    does: 'returns a replayed event of a batch as a new one',
+    mutate: mapResults((results) =>
+      results.map((result) => ({ ...result, ...((result.event as object) && { replayed: false }) })),
+    ),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /replayed/,
+  },
+  'batch-keys-ignored': {
+    does: 'ignores the idempotency keys of a batch',
+    mutate: changeEvents((events) => {
+      for (const event of events) delete event.idempotency_key
+    }),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /repeated batch/,
+  },
+  'batch-header-ignored': {
+    does: 'ignores an Idempotency-Key beside a batch',
+    mutate: changeRequest((request) => {
+      if (operationOf(request.routeOptions) === 'recordCustomEvents') delete request.raw.headers['idempotency-key']
+    }),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /with the header of single events/,
+  },
+  'batch-retry-after-missing': {
+    does: 'omits Retry-After beside a result of 503',
+    mutate: changeHead(({ reply }) => {
+      if (reply.statusCode === 200) reply.removeHeader('retry-after')
+    }),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /some get a 503, with Retry-After/,
+  },
+  'batch-unavailable-in-results': {
+    does: 'responds with 200 to a batch of which nothing could be recorded',
+    mutate: mapBody(({ request, reply }, body) => {
+      if (operationOf(request.routeOptions) !== 'recordCustomEvents' || reply.statusCode !== 503) return body
+      reply.code(200)
+      return { results: [{ status: 503, ...(body as Row) }] }
+    }),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /and none is, the response is a 503/,
+  },
+  'batch-pointers-of-single': {
+    does: 'points to a fault in an event of a batch as if it had been sent alone',
+    mutate: mapResults((results) =>
+      results.map((result) => JSON.parse(JSON.stringify(result).replaceAll(/\/body\/events\/\d+\//g, '/body/'))),
+    ),
+    guards: ['http/batch'],
+    operation: 'recordCustomEvents',
+    detectedBy: ['tests'],
+    evidence: /error that it gets alone/,
   },
 }
 

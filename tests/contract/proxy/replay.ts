@@ -99,14 +99,17 @@ export async function startReplay(): Promise<Replayer> {
   }
 }
 
+/** The message of each violation when there are too many for Prism's header, which then lacks the last ones. */
+export const ONE_OF_MANY = 'one of too many'
+
 const messageHeaders = (headers: OutgoingHttpHeaders): OutgoingHttpHeaders =>
   Object.fromEntries(Object.entries(headers).filter(([name]) => !CONNECTION_HEADERS.includes(name)))
 
 /** Reads Prism's header. Past 8 KB it is truncated after `Too many violations!`; the start of each location suffices. */
 function violationsIn(header: string): Violation[] {
   if (header.startsWith('[')) return JSON.parse(header)
-  return [...header.matchAll(/\{"location":(\["\w+)/g)].map(([, location]) => ({
-    location: JSON.parse(`${location}"]`),
-    message: 'one of too many',
+  return [...header.matchAll(/\{"location":(\["\w+"(?:,"(?:[^"\\]|\\.)*")*)/g)].map(([, location]) => ({
+    location: JSON.parse(`${location}]`),
+    message: ONE_OF_MANY,
   }))
 }

@@ -26,6 +26,23 @@ const rejection = (...messages: string[]) => ({
     error: { message: 'not valid', details: messages.map((message) => ({ pointer: '/query/limit', message })) },
   }),
 })
+const noBatch: Violation = { location: ['request', 'body'], code: 'required', message: 'no batch' }
+const wrongItem = (i: number): Violation => ({
+  location: ['request', 'body', 'events', String(i), 'timestamp'],
+  code: 'format',
+  message: 'no time',
+})
+const invalid = (issue: string) => ({
+  status: 400,
+  error: {
+    message: 'not valid',
+    details: [{ pointer: '/body/events/0/timestamp', message: issue.startsWith('must') ? issue : `is ${issue}` }],
+  },
+})
+const batch = (...results: object[]) => ({
+  operationId: 'recordCustomEvents',
+  responseBody: JSON.stringify({ results }),
+})
 const unknown = 'is not a known parameter; known are none'
 const unrouted = { operationId: undefined, status: 404 }
 
@@ -82,6 +99,37 @@ test.each<[string, Partial<Exchange>, Partial<ReplayResult>, string[]]>([
   ],
   ['a missing body', {}, { violations: [noBody] }, ['accepted, but request: Body parameter is required']],
   ['nothing in the body of a GET', { unread: true }, { violations: [noBody] }, []],
+  ['nothing in an item of a batch that both reject', batch(invalid('ugly')), { violations: [wrongItem(0)] }, []],
+  [
+    'an invalid item of a batch that was accepted',
+    batch({ status: 200 }, invalid('ugly')),
+    { violations: [wrongItem(0), wrongItem(1)] },
+    ['accepted, but request/body/events/0/timestamp: no time'],
+  ],
+  [
+    'a valid item of a batch that was rejected',
+    batch({ status: 200 }, invalid('ugly')),
+    {},
+    ['rejected, but Prism reports nothing: /body/timestamp is ugly'],
+  ],
+  [
+    'nothing where no schema can state the rule for an item',
+    batch(invalid('must be at most 24 hours ahead of the clock')),
+    {},
+    [],
+  ],
+  [
+    'nothing in a batch that was not recorded',
+    { ...batch(invalid('ugly')), unread: true },
+    { violations: [noBody] },
+    [],
+  ],
+  [
+    'a batch that was accepted',
+    batch({ status: 200 }),
+    { violations: [noBatch] },
+    ['accepted, but request/body: no batch'],
+  ],
   ['an operation that Prism does not find', {}, { violations: [noRoute] }, ['Prism finds no operation']],
   ['nothing where neither finds an operation', unrouted, { violations: [noRoute] }, []],
   [

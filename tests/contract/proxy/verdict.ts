@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Exchange } from './recorder.ts'
-import type { ReplayResult, Violation } from './replay.ts'
+import { ONE_OF_MANY, type ReplayResult, type Violation } from './replay.ts'
 
 /** An exchange, its name for messages, and the check that applies to it. */
 export interface Case {
@@ -59,6 +59,7 @@ export const EXPECTED_DISAGREEMENTS: Rule<string>[] = [
     'Prism removes an unencoded # and what follows from the URL',
     matches(/^The path and query must be percent-encoded/),
   ],
+  ['OpenAPI 3.0 cannot forbid a header', matches(/^\/headers\/Idempotency-Key is for single events; /)],
   ['HTTP/1.1 requires Host; the replayed request has it', matches(/^Send exactly one Host header/)],
 ]
 
@@ -91,29 +92,54 @@ export function findingsOf(exchange: Exchange, replayed: ReplayResult): string[]
 }
 
 function requestFindings(exchange: Exchange, replayed: ReplayResult): string[] {
-  const { status, unread } = exchange
+  const { status, unread, responseBody } = exchange
   const violations = about('request', replayed)
   if (status !== 401 && violations.some(({ code }) => code === 401)) return [`responded ${status} without a key`]
   if (ACCEPTED.includes(status)) {
-    return (
-      violations
-        // The recorder has no body that the service did not read, such as that of a GET.
-        .filter(({ message }) => !unread || message !== 'Body parameter is required')
-        .map((violation) => `accepted, but ${describe(violation)}`)
-    )
+    const refused = refusedItems(exchange)
+    const accepted = violations
+      // The recorder has no body that the service did not read, such as that of a GET, or that is nested too deeply.
+      .filter(({ message }) => !unread || message !== 'Body parameter is required')
+      .filter((violation) => !refused.has(itemOf(violation)))
+      .map((violation) => `accepted, but ${describe(violation)}`)
+    const reported = new Set(violations.map(itemOf))
+    const isComplete = !unread && !violations.some(({ message }) => message === ONE_OF_MANY)
+    const rejected = [...refused].filter(([item]) => isComplete && !reported.has(item))
+    return [...accepted, ...rejected.flatMap(([, error]) => unreported(error))]
   }
-  if (status !== 400 || violations.length > 0) return []
-  return reportedIssues(exchange)
-    .filter((issue) => !reasonFor(EXPECTED_DISAGREEMENTS, issue))
-    .map((issue) => `rejected, but Prism reports nothing: ${issue}`)
+  return status !== 400 || violations.length > 0 ? [] : unreported(JSON.parse(responseBody).error)
 }
 
-/** The issues that an error response lists, each with its pointer. */
-export function reportedIssues({ responseBody }: Exchange): string[] {
-  const { error }: { error: { message: string; details?: { pointer: string; message: string }[] } } =
-    JSON.parse(responseBody)
-  return error.details?.map(({ pointer, message }) => `${pointer} ${message}`) ?? [error.message]
+/** The issues of an error of which Prism reports none, without those that it cannot find. */
+const unreported = (error: ErrorInfo): string[] =>
+  issuesOf(error)
+    .filter((issue) => !reasonFor(EXPECTED_DISAGREEMENTS, issue))
+    .map((issue) => `rejected, but Prism reports nothing: ${issue}`)
+
+interface ErrorInfo {
+  message: string
+  details?: { pointer: string; message: string }[]
 }
+
+const ITEM = /^\/body\/events\/\d+(?=\/)/
+
+/** The issues that an error lists, each with its pointer; those of an item of a batch as if it had been sent alone. */
+const issuesOf = ({ message, details }: ErrorInfo): string[] =>
+  details?.map(({ pointer, message }) => `${pointer.replace(ITEM, '/body')} ${message}`) ?? [message]
+
+/** The issues that an error response lists. */
+export const reportedIssues = ({ responseBody }: Exchange): string[] => issuesOf(JSON.parse(responseBody).error)
+
+/** The items of a batch that are not valid, by their index: an invalid item has a result of its own in a 200. */
+function refusedItems({ operationId, status, responseBody }: Exchange): Map<string | undefined, ErrorInfo> {
+  if (operationId !== 'recordCustomEvents' || status !== 200) return new Map()
+  const { results }: { results: { status: number; error: ErrorInfo }[] } = JSON.parse(responseBody)
+  return new Map(results.flatMap(({ status, error }, i) => (status === 400 ? [[String(i), error]] : [])))
+}
+
+/** The item of a batch in which Prism sees a violation. */
+const itemOf = ({ location }: Violation): string | undefined =>
+  location[1] === 'body' && location[2] === 'events' ? location[3] : undefined
 
 /** The reason of the first rule that applies. */
 export const reasonFor = <Subject>(rules: Rule<Subject>[], subject: Subject): string | undefined =>

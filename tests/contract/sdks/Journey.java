@@ -9,6 +9,8 @@ import flowtrail.api.EventsApi;
 import flowtrail.api.ModulesApi;
 import flowtrail.model.ErrorBody;
 import flowtrail.model.ContactIdentifier;
+import flowtrail.model.CustomEventBatch;
+import flowtrail.model.CustomEventBatchItem;
 import flowtrail.model.CustomEventInput;
 import flowtrail.model.CustomEventResult;
 import flowtrail.model.EntryEvent;
@@ -128,6 +130,26 @@ public final class Journey {
     expect(replay.getData().equals(recorded), replay.getData());
     expect("true".equals(header(replay, "Idempotent-Replayed")), replay.getHeaders());
     ok("replay");
+
+    var batch =
+        new CustomEventBatch()
+            .addEventsItem(itemOf(taken, MODULE))
+            .addEventsItem(itemOf(taken, "hair-quiz"));
+    var results = Client.recordBatch(EVENTS, PROJECT, batch).getResults();
+    expect(results.size() == 2, results);
+    var accepted = results.get(0);
+    expect(accepted.getStatus() == 200 && !Client.replayed(accepted), accepted);
+    expect(TEXT.equals(accepted.getEvent().getCustomEventName()), accepted);
+    expect(accepted.getEvent().getTimestamp().equals(recorded.getTimestamp()), accepted);
+    var rejected = results.get(1);
+    expect(rejected.getStatus() == 404, rejected);
+    expect("module_does_not_exist".equals(rejected.getError().getCode()), rejected);
+    expect(PROJECT.equals(rejected.getProjectId()), rejected);
+    expect("hair-quiz".equals(rejected.getModuleId()), rejected);
+    var repeated = Client.recordBatch(EVENTS, PROJECT, batch).getResults().get(0);
+    expect(Client.replayed(repeated), repeated);
+    expect(repeated.getEvent().equals(accepted.getEvent()), repeated);
+    ok("record-batch");
 
     var before = EVENTS.listProjectEvents(PROJECT, 1, SortDirection.DESC, null, null, null).get(0);
     var fresh = record(eventOf(unguessable("email")), null);
@@ -281,6 +303,16 @@ public final class Journey {
         .timestamp(OffsetDateTime.now(ZoneOffset.UTC))
         .customEventName(TEXT)
         .identifiers(List.of(identifiers));
+  }
+
+  /** The same event in a batch, in a module. */
+  private static CustomEventBatchItem itemOf(CustomEventInput event, String module) {
+    return new CustomEventBatchItem()
+        .moduleId(module)
+        .timestamp(event.getTimestamp())
+        .customEventName(event.getCustomEventName())
+        .identifiers(event.getIdentifiers())
+        .idempotencyKey(UUID.randomUUID().toString());
   }
 
   /** A header of a response; its map ignores the case of names. */

@@ -70,6 +70,19 @@ interface CustomEventResult<Time> {
   custom_event_name: string
   custom_event_props: string
 }
+interface CustomEventBatch<Time> {
+  events: (CustomEvent<Time> & { idempotency_key?: string })[]
+}
+interface CustomEventBatchResult<Time> {
+  results: {
+    status: number
+    event?: CustomEventResult<Time> | undefined
+    replayed?: boolean | undefined
+    error?: ErrorBody['error'] | undefined
+    projectId?: string | undefined
+    moduleId?: string | undefined
+  }[]
+}
 interface PageQuery {
   limit?: number
   direction?: 'ASC' | 'DESC'
@@ -96,6 +109,7 @@ interface Client<Time> {
   listEntryPageViews(query: PageQuery & { updated_after?: Time }, link?: string): Call<EntryPageViews<Time>[]>
   listProjectEvents(query: PageQuery & { after?: number; wait?: number }): Call<ProjectEvent<Time>[]>
   recordCustomEvent(body: CustomEvent<Time>, idempotencyKey: string): Call<CustomEventResult<Time>>
+  recordCustomEvents(body: CustomEventBatch<Time>): Call<CustomEventBatchResult<Time>>
 }
 
 /** A generated client, and what it cannot do. */
@@ -262,6 +276,23 @@ export async function takeJourney<Time extends string | Date>(generated: Generat
   assert.deepEqual(dataOf(replayed), recorded)
   if (!impossible.replay) assert.equal(headerOf(replayed, 'Idempotent-Replayed'), 'true')
   done('replay')
+
+  const batch = {
+    events: [taken, event({ module_id: 'hair-quiz' })].map((item) => ({ ...item, idempotency_key: randomUUID() })),
+  }
+  const [accepted, rejected, ...more] = dataOf(await client.recordCustomEvents(batch)).results
+  assert.equal(accepted?.status, 200)
+  assert.equal(accepted.event?.custom_event_name, TEXT)
+  assert.deepEqual(accepted.event.timestamp, taken.timestamp)
+  assert.equal(accepted.replayed, false)
+  assert.equal(rejected?.status, 404)
+  assert.equal(rejected.error?.code, 'module_does_not_exist')
+  assert.deepEqual([rejected.projectId, rejected.moduleId], [projectId, 'hair-quiz'])
+  assert.deepEqual(more, [])
+  const [repeated] = dataOf(await client.recordCustomEvents(batch)).results
+  assert.equal(repeated?.event?.event_id, accepted.event.event_id)
+  assert.equal(repeated.replayed, true)
+  done('record-batch')
 
   const [before] = dataOf(await client.listProjectEvents({ direction: 'DESC', limit: 1 }))
   assert(before)

@@ -10,6 +10,15 @@ import { type CustomEventInput, type CustomEventResult, customEvent } from '../.
 export const LEDGER_PROJECT = 'other'
 
 const RETRY_ms = 100
+const EVENTS_OF_BATCH = 8
+
+interface LedgerResponse {
+  status: number
+  retryAfter: string | null
+  body: string
+  /** Of each event, with the text of the recorded one. */
+  results: { status: number; event: string; isReplay: boolean }[]
+}
 
 interface LedgerOptions {
   /** The service's address at the moment. */
@@ -20,6 +29,8 @@ interface LedgerOptions {
   concurrency?: number
   /** How long each of these rests after a 200. */
   rest_ms?: number
+  /** Whether some of the connections send batches, as by default. */
+  batches?: boolean
   /** How long a response may take before the request is repeated. */
   patience_ms?: number
 }
@@ -51,11 +62,11 @@ export const createLedgerKey = (db: Database) =>
   createKey(db, LEDGER_PROJECT, { name: 'ledger', scopes: SCOPES, expires_at: null })
 
 /**
- * A client that sends each event with an Idempotency-Key, and again until it gets a 200, and writes down what it was told.
- * It sends two events of each contact, so that two requests at once may create it.
+ * A client that sends each event with an idempotency key, and again until it gets a 200, and writes down what it was told. A
+ * quarter of its connections send batches. It sends two events of each contact, so that two requests at once may create it.
  */
 export class Ledger {
-  /** How many requests got each status, and how many no complete response. */
+  /** How many events got each status, and how many no complete response. */
   readonly responses: Record<string, number> = {}
   readonly #options: Required<LedgerOptions>
   /** Distinguishes its events from those of other ledgers on the database. */
@@ -67,7 +78,7 @@ export class Ledger {
   #next = Promise.withResolvers<void>()
 
   constructor(options: LedgerOptions) {
-    this.#options = { concurrency: 64, rest_ms: 0, patience_ms: 60_000, ...options }
+    this.#options = { concurrency: 64, rest_ms: 0, patience_ms: 60_000, batches: true, ...options }
   }
 
   /** How many events were sent, however often. */
@@ -89,16 +100,18 @@ export class Ledger {
    * @throws Error at a response other than a 200 or a 503 with Retry-After
    */
   async sendWhile(condition: () => boolean): Promise<void> {
-    const send = async () => {
+    const send = async (count: number) => {
       while (condition()) {
-        const i = this.#sent++
-        this.#acknowledged.set(i, await this.#untilAcknowledged(i))
-        this.#wake()
+        const events = Array.from({ length: count }, (_, i) => this.#sent + i)
+        this.#sent += count
+        await this.#untilAcknowledged(events)
         if (this.#options.rest_ms > 0) await setTimeout(this.#options.rest_ms)
       }
     }
     try {
-      await Promise.all(Array.from({ length: this.#options.concurrency }, send))
+      const { batches, concurrency } = this.#options
+      const counts = Array.from({ length: concurrency }, (_, i) => (batches && i % 4 === 3 ? EVENTS_OF_BATCH : 1))
+      await Promise.all(counts.map(send))
     } catch (error) {
       this.#failure = error
       throw error
@@ -144,38 +157,62 @@ export class Ledger {
     let different = 0
     const replay = async () => {
       for (const [i, acknowledged] of all) {
-        const { body, isReplay } = await this.#request(i)
-        if (body !== acknowledged || !isReplay) different += 1
+        const { results } = await this.#request([i])
+        if (results[0]?.event !== acknowledged || !results[0].isReplay) different += 1
       }
     }
     await Promise.all(Array.from({ length: this.#options.concurrency }, replay))
     return different
   }
 
-  async #untilAcknowledged(i: number): Promise<string> {
-    for (;;) {
-      const response = await this.#request(i).catch(() => undefined)
+  async #untilAcknowledged(events: readonly number[]): Promise<void> {
+    for (let remaining = events; ; await setTimeout(RETRY_ms)) {
+      const response = await this.#request(remaining).catch(() => undefined)
       const status = response?.status ?? 'no response'
-      this.responses[status] = (this.responses[status] ?? 0) + 1
+      for (const of of response?.results.map((result) => result.status) ?? remaining.map(() => status)) {
+        this.responses[of] = (this.responses[of] ?? 0) + 1
+      }
+      for (const [n, result] of response?.results.entries() ?? []) {
+        if (result.status === 200) this.#acknowledged.set(remaining[n] as number, result.event)
+      }
       this.#wake()
-      if (response?.status === 200) return response.body
-      const isDue = response === undefined || (response.status === 503 && /^[1-9]\d*$/.test(response.retryAfter ?? ''))
-      if (!isDue) throw new Error(`event ${i} got ${response.status}: ${response.body}`)
-      await setTimeout(RETRY_ms)
+      const statuses = new Set(response?.results.map((result) => result.status) ?? [503])
+      const mayRetry = response === undefined || /^[1-9]\d*$/.test(response.retryAfter ?? '')
+      const hasAll = response === undefined || response.results.length === remaining.length
+      const isDue = hasAll && [...statuses].every((one) => one === 200 || (one === 503 && mayRetry))
+      if (!isDue) throw new Error(`the events ${remaining} got ${status}: ${response?.body}`)
+      remaining = remaining.filter((i) => !this.#acknowledged.has(i))
+      if (remaining.length === 0) return
     }
   }
 
-  async #request(i: number) {
+  /** Sends one event alone, and several as a batch. */
+  async #request(events: readonly number[]): Promise<LedgerResponse> {
     const { address, key, patience_ms } = this.#options
-    const response = await fetch(`${address()}/projects/${LEDGER_PROJECT}/events`, {
+    const keyed = events.map((i) => ({ ...eventOf(i, this.#name), idempotency_key: `${this.#name}${i}` }))
+    const [{ idempotency_key, ...event }, ...others] = keyed as [(typeof keyed)[number]]
+    const isBatch = others.length > 0
+    const response = await fetch(`${address()}/projects/${LEDGER_PROJECT}/events${isBatch ? '/batch' : ''}`, {
       method: 'POST',
-      headers: { 'x-api-key': key, 'content-type': 'application/json', 'idempotency-key': `${this.#name}${i}` },
-      body: JSON.stringify(eventOf(i, this.#name)),
+      headers: {
+        ...{ 'x-api-key': key, 'content-type': 'application/json' },
+        ...(!isBatch && { 'idempotency-key': idempotency_key }),
+      },
+      body: JSON.stringify(isBatch ? { events: keyed } : event),
       signal: AbortSignal.timeout(patience_ms),
     })
     const { status, headers } = response
-    const isReplay = headers.get('idempotent-replayed') === 'true'
-    return { status, isReplay, retryAfter: headers.get('retry-after'), body: await response.text() }
+    const body = await response.text()
+    return { status, retryAfter: headers.get('retry-after'), body, results: resultsOf() }
+
+    function resultsOf(): LedgerResponse['results'] {
+      if (!isBatch) return [{ status, event: body, isReplay: headers.get('idempotent-replayed') === 'true' }]
+      if (status !== 200) return events.map(() => ({ status, event: '', isReplay: false }))
+      const { results }: { results: { status: number; event?: object; replayed?: boolean }[] } = JSON.parse(body)
+      return results.map(({ status, event, replayed }) => {
+        return { status, event: JSON.stringify(event), isReplay: replayed === true }
+      })
+    }
   }
 
   /** Lets those who wait check their conditions. */

@@ -13,9 +13,10 @@ export class Load {
   readonly #work: Promise<unknown>
   #isStopped = false
 
-  constructor(address: string, key: string) {
+  /** @param batches whether some of the posts are batches */
+  constructor(address: string, key: string, batches = true) {
     this.#key = key
-    this.ledger = new Ledger({ address: () => address, key, concurrency: 4, rest_ms: 20 })
+    this.ledger = new Ledger({ address: () => address, key, concurrency: 4, rest_ms: 20, batches })
     this.#work = Promise.all([
       this.ledger.sendWhile(() => !this.#isStopped),
       ...READS.map((read) => this.#read(`${address}/projects/${LEDGER_PROJECT}/${read}`)),
@@ -37,7 +38,8 @@ export class Load {
   /** Waits until every post and every read under way, and one more of each, has got a 200. */
   async untilServed(): Promise<void> {
     const [posts, reads] = [this.ledger.acknowledged, this.reads[200]]
-    await this.until(() => this.ledger.acknowledged > posts + 4 && this.reads[200] > reads + 2 * READS.length)
+    // Of three connections with single events, and one with a batch of eight.
+    await this.until(() => this.ledger.acknowledged > posts + 2 * (3 + 8) && this.reads[200] > reads + 2 * READS.length)
   }
 
   async stop(): Promise<void> {

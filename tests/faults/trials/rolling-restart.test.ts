@@ -69,7 +69,8 @@ test(
       await database.drop()
     })
     const nginx = await startNginx(ports)
-    const load = new Load(nginx.address, key)
+    // nginx repeats a post that a stopping server has not answered if it has an Idempotency-Key, which a batch has not.
+    const load = new Load(nginx.address, key, false)
 
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const [i, port] of ports.entries()) {

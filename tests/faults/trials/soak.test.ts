@@ -52,15 +52,20 @@ async function act(i: number): Promise<void> {
   const isRefused = i % 23 === 0
   const hangsUp = i % 7 === 0
   const value = JSON.stringify(`${i}@example.com`)
-  const event = { ...EVENT, identifiers: [{ key: 'email', value }], unknown: isRefused ? i : undefined }
+  const event = { ...EVENT, identifiers: [{ key: 'email', value }] }
+  const isBatch = operationId === 'recordCustomEvents'
+  const sentBody = isBatch ? { events: Array(10).fill({ ...event, idempotency_key: `batch-${i}` }) } : event
   const cancel = new AbortController()
   const sent = fetch(service.address + path, {
     method,
     headers: {
       'x-api-key': isRefused && method === 'GET' ? `ft_${i}` : key,
-      ...(body !== undefined && { 'content-type': 'application/json', 'idempotency-key': String(i) }),
+      ...(body !== undefined && {
+        'content-type': 'application/json',
+        ...(!isBatch && { 'idempotency-key': String(i) }),
+      }),
     },
-    ...(body !== undefined && { body: JSON.stringify(event) }),
+    ...(body !== undefined && { body: JSON.stringify({ ...sentBody, unknown: isRefused ? i : undefined }) }),
     signal: cancel.signal,
   })
   if (hangsUp) setImmediate(() => cancel.abort())

@@ -10,6 +10,9 @@ from uuid import uuid4
 import httpx
 from flowtrail import (
     ContactIdentifier,
+    CustomEventBatch,
+    CustomEventBatchItem,
+    CustomEventBatchResult,
     CustomEventInput,
     CustomEventResult,
     EntryEvent,
@@ -170,6 +173,37 @@ replay = record(taken, idempotency_key)
 assert read(CustomEventResult, replay) == recorded
 assert replay.headers["Idempotent-Replayed"] == "true"
 ok("replay")
+
+batch = CustomEventBatch(
+    events=[
+        CustomEventBatchItem(
+            module_id=module_id,
+            timestamp=taken.timestamp,
+            custom_event_name=TEXT,
+            identifiers=taken.identifiers,
+            idempotency_key=str(uuid4()),
+        )
+        for module_id in (MODULE, "hair-quiz")
+    ]
+)
+
+
+def record_batch() -> httpx.Response:
+    return client.post(
+        "events/batch", content=batch.model_dump_json(exclude_none=True), headers={"Content-Type": "application/json"}
+    )
+
+
+accepted, rejected = read(CustomEventBatchResult, record_batch()).results
+assert (accepted.status, accepted.replayed) == (200, False), accepted
+assert accepted.event and accepted.event.custom_event_name == TEXT
+assert accepted.event.timestamp == recorded.timestamp
+assert rejected.status == 404 and rejected.error and rejected.error.code == "module_does_not_exist", rejected
+assert (rejected.project_id, rejected.module_id) == (PROJECT, "hair-quiz")
+repeated, _ = read(CustomEventBatchResult, record_batch()).results
+assert repeated.event and repeated.event.event_id == accepted.event.event_id
+assert repeated.replayed
+ok("record-batch")
 
 newest_first = ListProjectEventsParametersQuery(direction=SortDirection.desc, limit=1)
 (before,) = read(ListProjectEventsResponse, get_list("events", newest_first)).root

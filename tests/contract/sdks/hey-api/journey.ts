@@ -10,6 +10,7 @@ import {
   listModuleVersions,
   listProjectEvents,
   recordCustomEvent,
+  recordCustomEvents,
 } from './generated/index.ts'
 
 await takeJourney({
@@ -31,6 +32,7 @@ await takeJourney({
       listProjectEvents: (query) => listProjectEvents({ client, path: { projectId }, query }),
       recordCustomEvent: (body, idempotencyKey) =>
         recordCustomEvent({ client, path: { projectId }, headers: { 'Idempotency-Key': idempotencyKey }, body }),
+      recordCustomEvents: (body) => recordCustomEvents({ client, path: { projectId }, body }),
     }
   },
 })

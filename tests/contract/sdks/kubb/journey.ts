@@ -11,6 +11,7 @@ import {
   listModuleVersions,
   listProjectEvents,
   recordCustomEvent,
+  recordCustomEvents,
 } from './generated/index.ts'
 
 /** The data of an error has the type of a success. */
@@ -44,6 +45,7 @@ await takeJourney({
       listProjectEvents: (params) => outcome(listProjectEvents({ projectId, params }, config)),
       recordCustomEvent: (data, idempotencyKey) =>
         outcome(recordCustomEvent({ projectId, data, headers: { 'Idempotency-Key': idempotencyKey } }, config)),
+      recordCustomEvents: (data) => outcome(recordCustomEvents({ projectId, data }, config)),
     }
   },
 })

@@ -138,6 +138,38 @@ func main() {
 		expect(replayed != nil && *replayed == "true", "Idempotent-Replayed is not true")
 	})
 
+	step("record-batch", func() {
+		item := func(moduleID string) flowtrail.CustomEventBatchItem {
+			return flowtrail.CustomEventBatchItem{
+				ModuleId:        moduleID,
+				Timestamp:       event.Timestamp,
+				CustomEventName: text,
+				Identifiers:     event.Identifiers,
+				IdempotencyKey:  ptr(rand.Text()),
+			}
+		}
+		batch := flowtrail.CustomEventBatch{Events: []flowtrail.CustomEventBatchItem{item(module), item("hair-quiz")}}
+		record := func() []flowtrail.CustomEventBatchItemResult {
+			answer := must(client.RecordCustomEventsWithResponse(ctx, project, batch))
+			results := body(answer, answer.JSON200).Results
+			expect(len(results) == 2, "%d results", len(results))
+			return results
+		}
+		results := record()
+		accepted, rejected := results[0], results[1]
+		expect(accepted.Status == 200 && accepted.Event != nil, "the first result is %+v", accepted)
+		expect(accepted.Event.CustomEventName == text, "the name is %s", accepted.Event.CustomEventName)
+		expect(accepted.Event.Timestamp.Equal(event.Timestamp), "at %s, sent %s", accepted.Event.Timestamp, event.Timestamp)
+		expect(accepted.Replayed != nil && !*accepted.Replayed, "replayed at the first time")
+		expect(rejected.Status == 404 && rejected.Error != nil, "the second result is %+v", rejected)
+		expect(rejected.Error.Code == "module_does_not_exist", "the code is %s", rejected.Error.Code)
+		expect(rejected.ProjectId != nil && *rejected.ProjectId == project, "the error does not name the project")
+		expect(rejected.ModuleId != nil && *rejected.ModuleId == "hair-quiz", "moduleId is not hair-quiz")
+		repeated := record()[0]
+		expect(repeated.Event != nil && repeated.Event.EventId == accepted.Event.EventId, "another event: %+v", repeated)
+		expect(repeated.Replayed != nil && *repeated.Replayed, "not replayed")
+	})
+
 	step("follow-feed", func() {
 		list := func(params flowtrail.ListProjectEventsParams) *flowtrail.ListProjectEventsResponse {
 			return must(client.ListProjectEventsWithResponse(ctx, project, &params))

@@ -41,6 +41,8 @@ await takeJourney({
           params: { path: { projectId }, header: { 'Idempotency-Key': idempotencyKey } },
           body,
         }),
+      recordCustomEvents: (body) =>
+        client.POST('/projects/{projectId}/events/batch', { params: { path: { projectId } }, body }),
     }
   },
 })

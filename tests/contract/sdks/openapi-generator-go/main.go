@@ -130,6 +130,38 @@ func main() {
 		expect(response.Header.Get("Idempotent-Replayed") == "true", "Idempotent-Replayed is not true")
 	})
 
+	step("record-batch", func() {
+		item := func(moduleID string) flowtrail.CustomEventBatchItem {
+			key := rand.Text()
+			return flowtrail.CustomEventBatchItem{
+				ModuleId:        moduleID,
+				Timestamp:       taken.Timestamp,
+				CustomEventName: text,
+				Identifiers:     taken.Identifiers,
+				IdempotencyKey:  &key,
+			}
+		}
+		batch := flowtrail.CustomEventBatch{Events: []flowtrail.CustomEventBatchItem{item(module), item("hair-quiz")}}
+		record := func() []flowtrail.CustomEventBatchItemResult {
+			answer, _ := must(events.RecordCustomEvents(ctx, project).CustomEventBatch(batch).Execute())
+			expect(len(answer.Results) == 2, "%d results", len(answer.Results))
+			return answer.Results
+		}
+		results := record()
+		accepted, rejected := results[0], results[1]
+		expect(accepted.Status == 200 && accepted.Event != nil, "the first result is %+v", accepted)
+		expect(accepted.Event.CustomEventName == text, "the name is %s", accepted.Event.CustomEventName)
+		expect(accepted.Event.Timestamp.Equal(taken.Timestamp), "at %s, sent %s", accepted.Event.Timestamp, taken.Timestamp)
+		expect(accepted.HasReplayed() && !accepted.GetReplayed(), "replayed at the first time")
+		expect(rejected.Status == 404 && rejected.Error != nil, "the second result is %+v", rejected)
+		expect(rejected.Error.Code == "module_does_not_exist", "the code is %s", rejected.Error.Code)
+		expect(rejected.GetProjectId() == project, "projectId is %q", rejected.GetProjectId())
+		expect(rejected.GetModuleId() == "hair-quiz", "moduleId is %q", rejected.GetModuleId())
+		repeated := record()[0]
+		expect(reflect.DeepEqual(repeated.Event, accepted.Event), "%+v, before %+v", repeated.Event, accepted.Event)
+		expect(repeated.GetReplayed(), "not replayed")
+	})
+
 	step("follow-feed", func() {
 		feed := events.ListProjectEvents(ctx, project)
 		before, _ := must(feed.Direction(flowtrail.DESC).Limit(1).Execute())

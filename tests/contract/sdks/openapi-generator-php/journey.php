@@ -10,6 +10,8 @@ use Flowtrail\Api\ModulesApi;
 use Flowtrail\ApiException;
 use Flowtrail\Configuration;
 use Flowtrail\Model\ContactIdentifier;
+use Flowtrail\Model\CustomEventBatch;
+use Flowtrail\Model\CustomEventBatchItem;
 use Flowtrail\Model\CustomEventInput;
 use Flowtrail\Model\EntryEvent;
 use Flowtrail\Model\EntryPageViews;
@@ -232,6 +234,25 @@ ok('record');
 expect($replayed == $recorded, $replayed);
 expect(headerOf($headers, 'Idempotent-Replayed') === 'true', $headers);
 ok('replay');
+
+$itemOf = static fn (string $moduleId): CustomEventBatchItem => (new CustomEventBatchItem())
+    ->setModuleId($moduleId)
+    ->setTimestamp($taken->getTimestamp())
+    ->setCustomEventName(TEXT)
+    ->setIdentifiers($taken->getIdentifiers())
+    ->setIdempotencyKey(bin2hex(random_bytes(16)));
+$batch = (new CustomEventBatch())->setEvents([$itemOf(MODULE), $itemOf('hair-quiz')]);
+$results = $events->recordCustomEvents(PROJECT, $batch)->getResults();
+expect(count($results) === 2, $results);
+[$accepted, $rejected] = $results;
+expect([$accepted->getStatus(), $accepted->getReplayed()] === [200, false], $accepted);
+expect($accepted->getEvent()->getCustomEventName() === TEXT, $accepted);
+expect($accepted->getEvent()->getTimestamp() == $recorded->getTimestamp(), $accepted);
+expect([$rejected->getStatus(), $rejected->getError()->getCode()] === [404, 'module_does_not_exist'], $rejected);
+expect([$rejected->getProjectId(), $rejected->getModuleId()] === [PROJECT, 'hair-quiz'], $rejected);
+[$repeated] = $events->recordCustomEvents(PROJECT, $batch)->getResults();
+expect($repeated->getReplayed() && $repeated->getEvent() == $accepted->getEvent(), $repeated);
+ok('record-batch');
 
 [$before] = $events->listProjectEvents(PROJECT, limit: 1, direction: SortDirection::DESC);
 $fresh = $events->recordCustomEvent(PROJECT, eventOf(identifier('email')));

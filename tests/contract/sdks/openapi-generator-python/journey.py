@@ -17,6 +17,8 @@ from flowtrail import (
     ApiResponse,
     Configuration,
     ContactIdentifier,
+    CustomEventBatch,
+    CustomEventBatchItem,
     CustomEventInput,
     EntriesApi,
     EntryEvent,
@@ -180,6 +182,29 @@ replay = events.record_custom_event_with_http_info(PROJECT, taken, idempotency_k
 assert replay.data == recorded
 assert header(replay, "Idempotent-Replayed") == "true"
 ok("replay")
+
+batch = CustomEventBatch(
+    events=[
+        CustomEventBatchItem(
+            module_id=module_id,
+            timestamp=taken.timestamp,
+            custom_event_name=TEXT,
+            identifiers=taken.identifiers,
+            idempotency_key=str(uuid4()),
+        )
+        for module_id in (MODULE, "hair-quiz")
+    ]
+)
+accepted, rejected = events.record_custom_events(PROJECT, batch).results
+assert (accepted.status, accepted.replayed) == (200, False), accepted
+assert accepted.event and accepted.event.custom_event_name == TEXT
+assert accepted.event.timestamp == recorded.timestamp
+assert rejected.status == 404 and rejected.error and rejected.error.code == "module_does_not_exist", rejected
+assert (rejected.project_id, rejected.module_id) == (PROJECT, "hair-quiz")
+repeated, _ = events.record_custom_events(PROJECT, batch).results
+assert repeated.event and repeated.event.event_id == accepted.event.event_id
+assert repeated.replayed
+ok("record-batch")
 
 (before,) = events.list_project_events(PROJECT, direction=SortDirection.DESC, limit=1)
 fresh = events.record_custom_event(PROJECT, event_of(unguessable("email")))

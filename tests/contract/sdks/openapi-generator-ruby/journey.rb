@@ -163,6 +163,27 @@ expect(replayed == recorded, replayed)
 expect(headers['Idempotent-Replayed'] == 'true', headers)
 ok 'replay'
 
+items = [MODULE, 'hair-quiz'].map do |module_id|
+  Flowtrail::CustomEventBatchItem.new(
+    module_id: module_id,
+    timestamp: taken.timestamp,
+    custom_event_name: TEXT,
+    identifiers: taken.identifiers,
+    idempotency_key: SecureRandom.uuid
+  )
+end
+batch = Flowtrail::CustomEventBatch.new(events: items)
+results = events.record_custom_events(PROJECT, batch).results
+expect(results.size == 2, results)
+accepted, rejected = results
+expect([accepted.status, accepted.replayed, accepted.event.custom_event_name] == [200, false, TEXT], accepted)
+expect(accepted.event.timestamp == recorded.timestamp, accepted)
+expect([rejected.status, rejected.error.code] == [404, 'module_does_not_exist'], rejected)
+expect([rejected.project_id, rejected.module_id] == [PROJECT, 'hair-quiz'], rejected)
+repeated = events.record_custom_events(PROJECT, batch).results.first
+expect(repeated.event == accepted.event && repeated.replayed, repeated)
+ok 'record-batch'
+
 before = events.list_project_events(PROJECT, direction: 'DESC', limit: 1).first
 fresh = events.record_custom_event(PROJECT, event_of(identifier('email')))
 following = { direction: 'ASC', after: before.position, wait: 5, limit: 10 }

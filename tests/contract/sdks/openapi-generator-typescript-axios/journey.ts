@@ -43,6 +43,7 @@ await takeJourney({
       listProjectEvents: (query) => outcome(events.listProjectEvents({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEvent({ projectId, customEventInput, idempotencyKey })),
+      recordCustomEvents: (customEventBatch) => outcome(events.recordCustomEvents({ projectId, customEventBatch })),
     }
   },
 })

@@ -47,6 +47,7 @@ await takeJourney({
       listProjectEvents: (query) => outcome(events.listProjectEventsRaw({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEventRaw({ projectId, customEventInput, idempotencyKey })),
+      recordCustomEvents: (customEventBatch) => outcome(events.recordCustomEventsRaw({ projectId, customEventBatch })),
     }
   },
 })

@@ -11,11 +11,13 @@ from uuid import uuid4
 
 from flowtrail import AuthenticatedClient
 from flowtrail.api.entries import get_entry, list_entry_events, list_entry_page_views
-from flowtrail.api.events import list_project_events, record_custom_event
+from flowtrail.api.events import list_project_events, record_custom_event, record_custom_events
 from flowtrail.api.modules import get_module, get_module_version, list_module_versions, list_modules
 from flowtrail.models import (
     ErrorBody,
     ContactIdentifier,
+    CustomEventBatch,
+    CustomEventBatchItem,
     CustomEventInput,
     EntryEvent,
     FlowEntry,
@@ -186,6 +188,29 @@ replay = record_custom_event.sync_detailed(PROJECT, client=client, body=taken, i
 assert replay.parsed == recorded
 assert replay.headers["Idempotent-Replayed"] == "true"
 ok("replay")
+
+batch = CustomEventBatch(
+    events=[
+        CustomEventBatchItem(
+            module_id=module_id,
+            timestamp=taken.timestamp,
+            custom_event_name=TEXT,
+            identifiers=taken.identifiers,
+            idempotency_key=str(uuid4()),
+        )
+        for module_id in (MODULE, "hair-quiz")
+    ]
+)
+accepted, rejected = good(record_custom_events.sync(PROJECT, client=client, body=batch)).results
+assert (accepted.status, accepted.replayed) == (200, False), accepted
+assert accepted.event and accepted.event.custom_event_name == TEXT
+assert accepted.event.timestamp == recorded.timestamp
+assert rejected.status == 404 and rejected.error and rejected.error.code == "module_does_not_exist", rejected
+assert (rejected.project_id, rejected.module_id) == (PROJECT, "hair-quiz")
+repeated, _ = good(record_custom_events.sync(PROJECT, client=client, body=batch)).results
+assert repeated.event and repeated.event.event_id == accepted.event.event_id
+assert repeated.replayed
+ok("record-batch")
 
 (before,) = good(list_project_events.sync(PROJECT, client=client, direction=SortDirection.DESC, limit=1))
 fresh = good(record_custom_event.sync(PROJECT, client=client, body=event_of(unguessable("email"))))

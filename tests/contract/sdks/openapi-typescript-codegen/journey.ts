@@ -44,6 +44,7 @@ await takeJourney({
       listProjectEvents: (query) => outcome(client.events.listProjectEvents({ projectId, ...query })),
       recordCustomEvent: (requestBody, idempotencyKey) =>
         outcome(client.events.recordCustomEvent({ projectId, requestBody, idempotencyKey })),
+      recordCustomEvents: (requestBody) => outcome(client.events.recordCustomEvents({ projectId, requestBody })),
     }
   },
 })

@@ -54,6 +54,7 @@ await takeJourney({
         outcome(
           client.recordCustomEvent(body, { params: { projectId }, headers: { 'Idempotency-Key': idempotencyKey } }),
         ),
+      recordCustomEvents: (body) => outcome(client.recordCustomEvents(body, { params: { projectId } })),
     }
   },
 })

@@ -54,6 +54,8 @@ await takeJourney({
           api.recordCustomEvent(projectId, body, { 'Idempotency-Key': idempotencyKey }, options, send),
           schemas.RecordCustomEventResponse,
         ),
+      recordCustomEvents: (body) =>
+        outcome(api.recordCustomEvents(projectId, body, options, send), schemas.RecordCustomEventsResponse),
     }
   },
 })

@@ -35,6 +35,7 @@ await takeJourney({
             headers: { 'Idempotency-Key': idempotencyKey },
           }),
         ),
+      recordCustomEvents: (body) => outcome(client.recordCustomEvents({ projectId }, body)),
     }
   },
 })

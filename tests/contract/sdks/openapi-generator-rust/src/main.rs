@@ -12,13 +12,16 @@ use flowtrail::{
         Error,
         configuration::{ApiKey, Configuration},
         entries_api::{GetEntryError, ListEntryEventsError, get_entry, list_entry_events, list_entry_page_views},
-        events_api::{RecordCustomEventError, list_project_events, record_custom_event},
+        events_api::{RecordCustomEventError, list_project_events, record_custom_event, record_custom_events},
         modules_api::{
             GetModuleError, GetModuleVersionError, ListModulesError, get_module, get_module_version,
             list_module_versions, list_modules,
         },
     },
-    models::{ContactIdentifier, CustomEventInput, EntryEvent, EntryPageViews, ErrorBody, SortDirection},
+    models::{
+        ContactIdentifier, CustomEventBatch, CustomEventBatchItem, CustomEventInput, EntryEvent, EntryPageViews,
+        ErrorBody, SortDirection,
+    },
 };
 use http::Extensions;
 use jiff::Timestamp;
@@ -105,6 +108,22 @@ async fn main() {
     assert_eq!(replayed, recorded);
     assert_eq!(last.header("Idempotent-Replayed").as_deref(), Some("true"));
     ok("replay");
+
+    let item = |module: &str| CustomEventBatchItem {
+        idempotency_key: Some(Uuid::new_v4().to_string()),
+        ..CustomEventBatchItem::new(module.into(), taken.timestamp, TEXT.into(), taken.identifiers.clone())
+    };
+    let batch = CustomEventBatch::new(vec![item(MODULE), item("hair-quiz")]);
+    let record_batch = async || record_custom_events(&client, PROJECT, batch.clone()).await.unwrap().results;
+    let [accepted, rejected] = &record_batch().await[..] else { panic!("not two results") };
+    assert_eq!((accepted.status, accepted.replayed), (200, Some(false)));
+    let event = accepted.event.as_ref().unwrap();
+    assert_eq!((&*event.custom_event_name, event.timestamp), (TEXT, recorded.timestamp));
+    assert_eq!((rejected.status, &*rejected.error.as_ref().unwrap().code), (404, "module_does_not_exist"));
+    assert_eq!((rejected.project_id.as_deref(), rejected.module_id.as_deref()), (Some(PROJECT), Some("hair-quiz")));
+    let repeated = &record_batch().await[0];
+    assert_eq!((&repeated.event, repeated.replayed), (&accepted.event, Some(true)));
+    ok("record-batch");
 
     let descending = Some(SortDirection::Desc);
     let before =

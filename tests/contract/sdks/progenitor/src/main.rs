@@ -105,6 +105,29 @@ async fn main() {
     assert_eq!(header(replayed.headers(), "Idempotent-Replayed").as_deref(), Some("true"));
     ok("replay");
 
+    let item = |module: &str| -> types::CustomEventBatchItem {
+        types::CustomEventBatchItem::builder()
+            .module_id(module)
+            .timestamp(event.timestamp)
+            .custom_event_name(TEXT)
+            .identifiers(event.identifiers.clone())
+            .idempotency_key(Uuid::new_v4().to_string().parse::<types::CustomEventBatchItemIdempotencyKey>().unwrap())
+            .try_into()
+            .unwrap()
+    };
+    let batch = types::CustomEventBatch::builder().events(vec![item(MODULE), item("hair-quiz")]);
+    let record_batch = || client.record_custom_events().project_id(PROJECT).body(batch.clone());
+    let answer = record_batch().send().await.unwrap();
+    let [accepted, rejected] = &answer.results[..] else { panic!("not two results: {answer:?}") };
+    assert_eq!((accepted.status, accepted.replayed), (200, Some(false)));
+    let recorded = accepted.event.as_ref().unwrap();
+    assert_eq!((&*recorded.custom_event_name, recorded.timestamp), (TEXT, event.timestamp));
+    assert_eq!((rejected.status, &*rejected.error.as_ref().unwrap().code), (404, "module_does_not_exist"));
+    assert_eq!((rejected.project_id.as_deref(), rejected.module_id.as_deref()), (Some(PROJECT), Some("hair-quiz")));
+    let repeated = &record_batch().send().await.unwrap().results[0];
+    assert_eq!((&repeated.event, repeated.replayed), (&accepted.event, Some(true)));
+    ok("record-batch");
+
     let feed = |direction| client.list_project_events().project_id(PROJECT).direction(direction);
     let before = feed(types::SortDirection::Desc).limit(1u64).send().await.unwrap()[0].position;
     let fresh = record(&event_of(vec![identifier("email")])).send().await.unwrap();

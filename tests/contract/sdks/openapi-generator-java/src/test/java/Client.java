@@ -3,6 +3,9 @@ import flowtrail.ApiException;
 import flowtrail.ApiResponse;
 import flowtrail.JSON;
 import flowtrail.api.EventsApi;
+import flowtrail.model.CustomEventBatch;
+import flowtrail.model.CustomEventBatchItemResult;
+import flowtrail.model.CustomEventBatchResult;
 import flowtrail.model.CustomEventInput;
 import flowtrail.model.CustomEventResult;
 import flowtrail.model.ErrorBody;
@@ -17,6 +20,15 @@ final class Client {
       EventsApi events, String project, CustomEventInput event, String idempotencyKey)
       throws ApiException {
     return events.recordCustomEventWithHttpInfo(project, event, idempotencyKey);
+  }
+
+  static CustomEventBatchResult recordBatch(
+      EventsApi events, String project, CustomEventBatch batch) throws ApiException {
+    return events.recordCustomEvents(project, batch);
+  }
+
+  static boolean replayed(CustomEventBatchItemResult result) {
+    return result.getReplayed();
   }
 
   static ErrorBody errorOf(ApiException exception) {

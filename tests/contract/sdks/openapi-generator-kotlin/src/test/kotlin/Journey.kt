@@ -7,6 +7,8 @@ import flowtrail.infrastructure.ClientError
 import flowtrail.infrastructure.Serializer
 import flowtrail.infrastructure.Success
 import flowtrail.models.ContactIdentifier
+import flowtrail.models.CustomEventBatch
+import flowtrail.models.CustomEventBatchItem
 import flowtrail.models.CustomEventInput
 import flowtrail.models.CustomEventResult
 import flowtrail.models.EntryEvent
@@ -87,6 +89,18 @@ fun main() {
     expect(dataOf(replay) == recorded, replay)
     expect(header(replay, "Idempotent-Replayed") == "true", replay.headers)
     ok("replay")
+
+    val batch = CustomEventBatch(listOf(MODULE, "hair-quiz").map { moduleId ->
+        CustomEventBatchItem(moduleId, taken.timestamp, TEXT, taken.identifiers, idempotencyKey = "${UUID.randomUUID()}")
+    })
+    val (accepted, rejected) = events.recordCustomEvents(PROJECT, batch).results
+    expect(accepted.status == 200 && accepted.replayed == false, accepted)
+    expect(accepted.event?.customEventName == TEXT && accepted.event.timestamp == recorded.timestamp, accepted)
+    expect(rejected.status == 404 && rejected.error?.code == "module_does_not_exist", rejected)
+    expect(rejected.projectId == PROJECT && rejected.moduleId == "hair-quiz", rejected)
+    val repeated = events.recordCustomEvents(PROJECT, batch).results.first()
+    expect(repeated.event == accepted.event && repeated.replayed == true, repeated)
+    ok("record-batch")
 
     val before = events.listProjectEvents(PROJECT, 1, SortDirection.DESC).single()
     val fresh = dataOf(record(eventOf(unguessable("email"))))

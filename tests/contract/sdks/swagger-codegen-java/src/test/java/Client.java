@@ -3,6 +3,9 @@ import flowtrail.ApiException;
 import flowtrail.ApiResponse;
 import flowtrail.JSON;
 import flowtrail.api.EventsApi;
+import flowtrail.model.CustomEventBatch;
+import flowtrail.model.CustomEventBatchItemResult;
+import flowtrail.model.CustomEventBatchResult;
 import flowtrail.model.CustomEventInput;
 import flowtrail.model.CustomEventResult;
 import flowtrail.model.ErrorBody;
@@ -17,6 +20,15 @@ final class Client {
       EventsApi events, String project, CustomEventInput event, String idempotencyKey)
       throws ApiException {
     return events.recordCustomEventWithHttpInfo(event, project, idempotencyKey);
+  }
+
+  static CustomEventBatchResult recordBatch(
+      EventsApi events, String project, CustomEventBatch batch) throws ApiException {
+    return events.recordCustomEvents(batch, project);
+  }
+
+  static boolean replayed(CustomEventBatchItemResult result) {
+    return result.isReplayed();
   }
 
   static ErrorBody errorOf(ApiException exception) {
