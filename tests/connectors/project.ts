@@ -25,19 +25,21 @@ export interface Project {
    * been received.
    */
   holdAfter: (count: number) => { received: Promise<void>; release: () => void }
-  /** Refuses the request after as many further ones, once. */
-  refuseAfter: (count: number) => void
+  /** Refuses the next request for a path, once, after a response to the first path. */
+  refuse: (path: string, after: RegExp) => void
 }
 
 export async function openProject(): Promise<Project> {
   let requests = 0
-  let intercept = async () => {}
+  let intercept = async (_url: string) => {}
+  let onResponse = (_url: string) => {}
   extendTestApps((app) => {
     app.addHook('onRequest', async (request) => {
       if (!request.headers['x-api-key']) return
       requests += 1
-      await intercept()
+      await intercept(request.url)
     })
+    app.addHook('onResponse', async (request) => onResponse(request.url))
   })
   const api = await createTestApp({ twins: false })
   let next = 0
@@ -74,10 +76,16 @@ export async function openProject(): Promise<Project> {
       }
       return { received, release }
     },
-    refuseAfter: (count) => {
-      const refused = requests + count + 1
-      intercept = async () => {
-        if (requests === refused) throw unauthorized()
+    refuse: (path, after) => {
+      const { promise: isTime, resolve } = Promise.withResolvers<void>()
+      onResponse = (url) => {
+        if (after.test(url)) resolve()
+      }
+      intercept = async (url) => {
+        if (url.split('?')[0] !== path) return
+        intercept = async () => {}
+        await isTime
+        throw unauthorized()
       }
     },
   }
