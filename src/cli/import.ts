@@ -1,6 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
+import { isRetryable } from '../database/failures.ts'
 import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import type { Context } from './context.ts'
@@ -50,6 +51,11 @@ async function load(
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? stdin
     return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update }))
+  } catch (error) {
+    if (!isRetryable(error)) throw error
+    throw new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {
+      cause: error,
+    })
   } finally {
     progress.stop()
   }

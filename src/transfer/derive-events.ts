@@ -1,5 +1,5 @@
 import { PAGE_VIEWED } from '../domain/event.ts'
-import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, NUMBERED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
+import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
 import { stagedTable } from './stage.ts'
 
@@ -19,7 +19,7 @@ const DERIVED_VALUES: Record<string, string> = {
 export const IS_COMPLETE = 'max_page_given AND total_pages_given AND module_version_number IS NOT NULL'
 
 /**
- * Completes the lines of events that are not {@link IS_COMPLETE}, by the rules of docs/semantics.md#version-in-effect and
+ * A query that completes the lines of events that are not {@link IS_COMPLETE}, by the rules of docs/semantics.md#version-in-effect and
  * docs/semantics.md#furthest-page. The queries of src/queries apply the same rules to single events when they are
  * recorded; this applies them to whole entries at once, in one pass over sorted events (tests/transfer/derive.test.ts
  * compares the two).
@@ -33,11 +33,15 @@ export const IS_COMPLETE = 'max_page_given AND total_pages_given AND module_vers
  * before project because entries differ sooner, which makes the sort faster.
  */
 export const DERIVE_EVENTS = `
-  CREATE TEMPORARY TABLE ${DERIVED_EVENTS} ON COMMIT DROP AS
   WITH incomplete_entries AS (
-    SELECT DISTINCT project_id, entry_id FROM ${REFERENCED_ENTRIES} WHERE incomplete
+    SELECT i.project_id, i.entry_id, e.module_id
+    FROM (SELECT DISTINCT project_id, entry_id FROM ${REFERENCED_ENTRIES} WHERE incomplete) i
+    CROSS JOIN LATERAL (
+      SELECT e.module_id FROM entries e WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} OFFSET 0
+    ) e
   ), entry_events AS (
-    SELECT * FROM ${stagedTable('event')} WHERE (project_id, entry_id) IN (SELECT * FROM incomplete_entries)
+    SELECT * FROM ${stagedTable('event')}
+    WHERE (project_id, entry_id) IN (SELECT project_id, entry_id FROM incomplete_entries)
     UNION ALL
     SELECT v.* FROM incomplete_entries i
     CROSS JOIN LATERAL (
@@ -72,17 +76,16 @@ export const DERIVE_EVENTS = `
   )
   SELECT d.line, ${EVENT_COLUMNS.map((column) => `${DERIVED_VALUES[column] ?? `d.${column}`} AS ${column}`)}
   FROM derived d
-  JOIN entries e ON ${columnsEqual('e', 'd', ['project_id', 'entry_id'])}
+  JOIN incomplete_entries e ON ${columnsEqual('e', 'd', ['project_id', 'entry_id'])}
   LEFT JOIN publications p ON ${columnsEqual('p', 'e', ['project_id', 'module_id'])}
   WHERE d.line IS NOT NULL AND NOT (${IS_COMPLETE})`
 
 /**
- * Collects all events with their positions (ADR 0020), which come after those of the stored events of their projects. The
+ * A query of all events with their positions (ADR 0020), which come after those of the stored events of their projects. The
  * projects must be locked. All have the time at which this statement begins, so that a clock that is set back meanwhile does
  * not change their order.
  */
 export const NUMBER_EVENTS = `
-  CREATE TEMPORARY TABLE ${NUMBERED_EVENTS} ON COMMIT DROP AS
   SELECT i.*, greatest(p.position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
     + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
   FROM (

@@ -1,36 +1,45 @@
 import type pg from 'pg'
-import { isRetryable } from '../database/failures.ts'
-import { beginLongTransaction, withClient } from './client.ts'
-import { ImportError } from './issues.ts'
+import { beginLongTransaction, LazyTransaction } from './client.ts'
+import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
 import { Merge } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
+import { ensureTables } from './tables.ts'
 
-export { ImportError } from './issues.ts'
+export { ImportConflict, ImportError } from './issues.ts'
 
 export interface ImportOptions {
   /** The current time, used for defaults and for times that must not be in the future. */
   now?: Date
   /** Called often while reading, and at each step of merging. */
   onProgress?: (progress: ImportProgress) => void
+  /** How long to wait for the lock of a project; without it, until it is free. */
+  lockTimeout_ms?: number
   /** How much is sent and merged at once; the result does not depend on it. Tests make it small. */
   sizes?: Partial<ImportSizes>
 }
 
 export interface ImportSizes {
-  /** How many characters of rows are buffered before they are sent. */
+  /** How many characters of lines are buffered before their rows are sent. */
   batch_characters: number
   /**
    * How many table pages of 8 KiB one statement of the merge reads its rows from. It bounds the memory that PostgreSQL
    * takes for the foreign key checks of the statement, and the time between two progress reports.
    */
   chunk_pages: number
+  /** Up to how many rows the merge relies on prepared statements, without looking at what is stored before it plans them. */
+  small_rows: number
   /** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
   analyze_from_lines: number
 }
 
-const SIZES: ImportSizes = { batch_characters: 262_144, chunk_pages: 1000, analyze_from_lines: 10_000 }
+const SIZES: ImportSizes = {
+  batch_characters: 262_144,
+  chunk_pages: 1000,
+  small_rows: 1_000,
+  analyze_from_lines: 10_000,
+}
 
 export interface ImportProgress {
   phase: 'reading' | 'merging'
@@ -65,41 +74,43 @@ export interface ImportSummary {
  * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
  * input has ended.
  *
+ * @param pool in pipeline mode or not; its connections keep temporary tables
  * @param input bytes of UTF-8, or text
  * @throws ImportError for the first bad line; what the input throws; database errors
  */
 export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {}, ...options }: ImportOptions = {},
+  { now = new Date(), onProgress = () => {}, lockTimeout_ms, ...options }: ImportOptions = {},
 ): Promise<ImportSummary> {
   const sizes = { ...SIZES, ...options.sizes }
-  return withClient(pool, async (client) => {
-    await beginLongTransaction(client, 'READ COMMITTED')
-    try {
-      const summary = await importInto(client, input, { now, onProgress, sizes })
-      await client.query('COMMIT')
-      if (summary.lines >= sizes.analyze_from_lines) await analyze(client)
-      return summary
-    } catch (error) {
-      throw explainConflict(error)
-    }
+  const transaction = new LazyTransaction(pool, async (client) => {
+    await ensureTables(client)
+    await beginLongTransaction(client, 'READ COMMITTED', lockTimeout_ms)
   })
+  try {
+    const summary = await importInto(transaction, input, { now, onProgress, sizes })
+    await transaction.end('COMMIT')
+    if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
+    return summary
+  } catch (error) {
+    // Any other may have come while rows were being sent.
+    if (error instanceof ImportConflict) await transaction.end('ROLLBACK')
+    else await transaction.close(error as Error)
+    throw error
+  }
 }
 
-function explainConflict(error: unknown): unknown {
-  if (!isRetryable(error)) return error
-  return new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {
-    cause: error,
-  })
+interface Importing extends Required<Pick<ImportOptions, 'now' | 'onProgress'>> {
+  sizes: ImportSizes
 }
 
 async function importInto(
-  client: pg.PoolClient,
+  transaction: LazyTransaction,
   input: AsyncIterable<Buffer | string>,
-  { now, onProgress, sizes: { batch_characters, chunk_pages } }: Required<ImportOptions> & { sizes: ImportSizes },
+  { now, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
-  const stage = new Stage(client, batch_characters)
+  const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
   const limits = limitsAt(now)
   let bytes = 0
@@ -108,13 +119,12 @@ async function importInto(
     for (const line of lines) {
       const parsed = parseLine(line, limits)
       if (!parsed.ok) throw new ImportError({ line: splitter.lines, ...parsed.issue })
-      const sending = stage.add(parsed.record, splitter.lines)
+      const sending = stage.add(parsed.record, splitter.lines, line.length)
       if (sending) await sending
     }
     onProgress({ phase: 'reading', bytes, lines: splitter.lines, merged_lines: 0 })
   }
 
-  await stage.createTables()
   for await (const chunk of input) {
     const buffer = typeof chunk === 'string' ? Buffer.from(chunk) : chunk
     bytes += buffer.length
@@ -123,7 +133,7 @@ async function importInto(
   await addLines(splitter.end())
   await stage.finish()
 
-  const merge = new Merge(client, stage.rows, now, chunk_pages, (step, merged_lines) =>
+  const merge = new Merge(await transaction.client(), stage.rows, now, sizes, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   const merged = await merge.run()
@@ -140,6 +150,6 @@ async function importInto(
 }
 
 /** A large import makes the planner's statistics stale. The import is committed already, so a failure is harmless. */
-async function analyze(client: pg.PoolClient): Promise<void> {
-  await client.query(`ANALYZE ${Object.values(TARGET_TABLES)}`).catch(() => {})
+async function analyze(pool: pg.Pool): Promise<void> {
+  await pool.query(`ANALYZE ${Object.values(TARGET_TABLES)}`).catch(() => {})
 }

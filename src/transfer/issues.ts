@@ -22,3 +22,6 @@ export class ImportError extends Error {
     this.issue = issue
   }
 }
+
+/** A line contradicts another line, or what is stored. */
+export class ImportConflict extends ImportError {}

@@ -1,20 +1,28 @@
 import type pg from 'pg'
-import { PAGE_VIEWED } from '../domain/event.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
-import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS } from './derive-events.ts'
-import { ImportError, type ImportIssue } from './issues.ts'
+import { isPipelined } from './client.ts'
+import type { ImportSizes } from './import.ts'
+import { ImportConflict, type ImportIssue } from './issues.ts'
 import {
   AFFECTED_PROJECTS,
   columnsEqual,
+  DERIVED_EVENTS,
   DUPLICATE_EVENTS,
   MERGE_RULES,
   mergedTable,
   NUMBERED_EVENTS,
   REFERENCED_ENTRIES,
-  referencesTable,
 } from './merge-rules.ts'
 import { storePageViews } from './page-views.ts'
 import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+import { FILLED_TABLES } from './tables.ts'
+
+/**
+ * Makes the planner look stored rows up by their keys. Without statistics it expects more staged rows than a small merge has,
+ * and would scan the stored ones instead; its plans are kept while tables grow.
+ */
+const PREFER_LOOK_UPS =
+  "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('random_page_cost', '1', true)"
 
 /** The counts of one kind of record. */
 interface MergeCounts {
@@ -24,15 +32,46 @@ interface MergeCounts {
   updated: number
 }
 
+interface Statement {
+  sql: string
+  values?: unknown[]
+  onResult?: (result: pg.QueryResult) => void
+}
+
 /** The table of the rows of a kind that are to be written. */
 const rowsToWrite = (kind: StagedKind) => (kind === 'event' ? NUMBERED_EVENTS : mergedTable(kind))
 
-/** Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction. */
+/** The names under which the statements of small merges are prepared, of which there are few. */
+const names = new Map<string, string>()
+
+function nameOf(sql: string): string {
+  const name = names.get(sql) ?? `merge_${names.size}`
+  names.set(sql, name)
+  return name
+}
+
+/**
+ * Takes the lock that recording events takes, too (docs/semantics.md#concurrency). New projects are inserted before, so
+ * that of two imports of one new project the second waits there and sees everything of the first from then on. Both
+ * steps go in the order of the ids, so that imports cannot deadlock.
+ */
+const LOCK_PROJECTS = `SELECT count(*) FROM (
+    SELECT project_id FROM projects WHERE project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
+    ORDER BY project_id FOR NO KEY UPDATE
+  ) locked`
+
+/**
+ * Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction.
+ *
+ * Many rows are merged in chunks, planned with statistics of the staged rows. For a few, planning would take longer than the
+ * work: the same statements are prepared once on each connection.
+ */
 export class Merge {
-  readonly #client: pg.PoolClient
+  readonly #client: pg.ClientBase
   readonly #rows: Record<StagedKind, number>
   /** The kinds that have rows. */
   readonly #kinds: StagedKind[]
+  readonly #isSmall: boolean
   readonly #now: Date
   readonly #chunk_pages: number
   readonly #onStep: (step: string, mergedLines: number) => void
@@ -42,19 +81,19 @@ export class Merge {
 
   /**
    * @param rows how many rows of each kind are staged
-   * @param chunk_pages how many table pages one statement reads its rows from
    * @param onStep called at each step with its name and how many lines are merged so far
    */
   constructor(
-    client: pg.PoolClient,
+    client: pg.ClientBase,
     rows: Record<StagedKind, number>,
     now: Date,
-    chunk_pages: number,
+    { chunk_pages, small_rows }: Pick<ImportSizes, 'chunk_pages' | 'small_rows'>,
     onStep: (step: string, mergedLines: number) => void,
   ) {
     this.#client = client
     this.#rows = rows
     this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
+    this.#isSmall = STAGED_KINDS.reduce((sum, kind) => sum + rows[kind], 0) <= small_rows
     this.#counts = Object.fromEntries(
       STAGED_KINDS.map((kind) => [kind, { records: rows[kind], added: 0, updated: 0 }]),
     ) as Record<StagedKind, MergeCounts>
@@ -63,20 +102,31 @@ export class Merge {
     this.#onStep = onStep
   }
 
-  /** @throws ImportError for the first line that contradicts an earlier line or what is stored */
+  /** @throws ImportConflict for the first line that contradicts an earlier line or what is stored */
   async run(): Promise<Record<StagedKind, MergeCounts>> {
+    const issues: (ImportIssue | undefined)[] = []
+    const findIssues = (checks: Check[]) => this.#firstIssues(checks, (issue) => issues.push(issue))
+
     this.#step('deduplicating')
-    for (const kind of this.#kinds) await this.#query(`ANALYZE ${stagedTable(kind)}`)
-    for (const kind of STAGED_KINDS) if (kind !== 'event') await this.#deduplicate(kind)
-    await this.#summarizeEvents()
-    await this.#collectProjects()
+    await this.#run([
+      ...(this.#isSmall ? [{ sql: PREFER_LOOK_UPS }] : []),
+      ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
+      ...this.#kinds.filter((kind) => kind !== 'event').flatMap((kind) => this.#deduplicate(kind)),
+      ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),
+      ...this.#fill(AFFECTED_PROJECTS),
+    ])
     this.#step('locking projects')
-    const missingProject = await this.#firstIssue(PROJECT_CHECKS)
-    for (const chunk of await this.#chunksOf(rowsToWrite('project'))) await this.#insert('project', chunk, true)
-    await this.#lockProjects()
+    await this.#run(findIssues(PROJECT_CHECKS))
+    if (this.#rows.project > 0) {
+      await this.#run(
+        (await this.#chunksOf(mergedTable('project'))).map((chunk) => this.#insert('project', chunk, true)),
+      )
+    }
+    await this.#run([{ sql: LOCK_PROJECTS }])
     this.#step('checking')
-    const issue = earlierIssue(missingProject, await this.#firstIssue(CHECKS))
-    if (issue) throw new ImportError(issue)
+    await this.#run(findIssues(CHECKS))
+    const issue = issues.reduce((a, b) => earlierIssue(a, b), undefined)
+    if (issue) throw new ImportConflict(issue)
     for (const kind of this.#kinds) await this.#write(kind)
     return this.#counts
   }
@@ -85,110 +135,77 @@ export class Merge {
     this.#onStep(step, Math.round(this.#mergedLines))
   }
 
-  /** @returns the rows, and how many the statement returned or wrote */
-  async #query<R extends pg.QueryResultRow>(
-    sql: string,
-    values: unknown[] = [],
-  ): Promise<{ rows: R[]; count: number }> {
-    const { rows, rowCount } = await this.#client.query<R>(sql, values)
-    return { rows, count: Number(rowCount) }
+  /** Runs statements in their order: in pipeline mode in one round trip. */
+  async #run(statements: Statement[]): Promise<void> {
+    const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) =>
+      onResult(await this.#client.query({ text, values, ...(this.#isSmall && { name: nameOf(text) }) }))
+    if (isPipelined(this.#client)) await Promise.all(statements.map(run))
+    else for (const statement of statements) await run(statement)
   }
 
-  /** Creates a temporary table, with statistics for the planner. @returns how many rows it has */
-  async #createTable(table: string, query: string): Promise<number> {
-    const { count } = await this.#query(`CREATE TEMPORARY TABLE ${table} ON COMMIT DROP AS ${query}`)
-    await this.#query(`ANALYZE ${table}`)
-    return count
+  /** Statistics for the planner. */
+  #analyze(table: string): Statement[] {
+    return this.#isSmall ? [] : [{ sql: `ANALYZE ${table}` }]
   }
 
-  async #deduplicate(kind: StagedKind): Promise<void> {
-    const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
-    const order = kind === 'identifier' ? 'line, ordinal' : 'line'
-    const given = (column: string, sort: string) =>
-      `(array_agg(${column} ORDER BY ${sort}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
-    this.#counts[kind].records = await this.#createTable(
-      mergedTable(kind),
-      `SELECT ${[
-        ...key,
-        'min(line) AS line',
-        ...[...immutable, ...firstWins].map((column) => given(column, order)),
-        ...lastWins.map((column) => given(column, 'line DESC')),
-      ]}
-       FROM ${stagedTable(kind)} GROUP BY ${key} ORDER BY ${key}`,
-    )
+  /** Fills a temporary table by its query. @param onCount called with how many rows it has */
+  #fill(table: string, onCount: (rows: number) => void = () => {}): Statement[] {
+    const sql = `INSERT INTO ${table} ${FILLED_TABLES.get(table)}`
+    return [{ sql, onResult: ({ rowCount }) => onCount(Number(rowCount)) }, ...this.#analyze(table)]
+  }
+
+  #deduplicate(kind: StagedKind): Statement[] {
+    return this.#fill(mergedTable(kind), (rows) => {
+      this.#counts[kind].records = rows
+    })
   }
 
   /** Collects what events refer to, and which events are on several lines. */
-  async #summarizeEvents(): Promise<void> {
-    await this.#createTable(
-      REFERENCED_ENTRIES,
-      `SELECT project_id, entry_id, module_version_number, min(line) AS line,
-         bool_or(NOT (${IS_COMPLETE})) AS incomplete, bool_or(event_type = '${PAGE_VIEWED}') AS has_views
-       FROM ${stagedTable('event')} GROUP BY project_id, entry_id, module_version_number`,
-    )
-    await this.#createTable(
-      DUPLICATE_EVENTS,
-      `SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
-       GROUP BY project_id, event_id HAVING count(*) > 1`,
-    )
-    const { rows } = await this.#query<{ duplicate_lines: number }>(
-      `SELECT COALESCE(sum(lines - 1), 0)::bigint AS duplicate_lines FROM ${DUPLICATE_EVENTS}`,
-    )
-    for (const { duplicate_lines } of rows) this.#counts.event.records -= duplicate_lines
+  #summarizeEvents(): Statement[] {
+    return [
+      ...this.#fill(REFERENCED_ENTRIES),
+      ...this.#fill(DUPLICATE_EVENTS),
+      {
+        sql: `SELECT COALESCE(sum(lines - 1), 0)::bigint AS duplicate_lines FROM ${DUPLICATE_EVENTS}`,
+        onResult: ({ rows: [row] }) => {
+          this.#counts.event.records -= row.duplicate_lines
+        },
+      },
+    ]
   }
 
-  async #collectProjects(): Promise<void> {
-    const projects = STAGED_KINDS.map((kind) => `SELECT project_id FROM ${referencesTable(kind)}`)
-    await this.#createTable(AFFECTED_PROJECTS, projects.join(' UNION '))
-  }
-
-  /**
-   * Takes the lock that recording events takes, too (docs/semantics.md#concurrency). New projects are inserted before, so
-   * that of two imports of one new project the second waits there and sees everything of the first from then on. Both
-   * steps go in the order of the ids, so that imports cannot deadlock.
-   */
-  async #lockProjects(): Promise<void> {
-    await this.#query(
-      `SELECT count(*) FROM (
-         SELECT project_id FROM projects WHERE project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
-         ORDER BY project_id FOR NO KEY UPDATE
-       ) locked`,
-    )
-  }
-
-  /** The issue on the first line; of several on it that of the first check. */
-  async #firstIssue(checks: Check[]): Promise<ImportIssue | undefined> {
-    let first: ImportIssue | undefined
-    for (const { sql, message } of checks.filter((check) => this.#kinds.includes(check.kind))) {
-      const { rows } = await this.#query<{ line: number; field: string }>(`${sql} LIMIT 1`)
-      first = earlierIssue(first, rows[0] && { ...rows[0], message })
-    }
-    return first
+  /** Finds the issue on the first line of each check, in the order of the checks. */
+  #firstIssues(checks: Check[], onIssue: (issue: ImportIssue | undefined) => void): Statement[] {
+    return checks
+      .filter(({ kind }) => this.#kinds.includes(kind))
+      .map(({ sql, message }) => ({
+        sql: `${sql} LIMIT 1`,
+        onResult: ({ rows: [row] }) => onIssue(row && { ...row, message }),
+      }))
   }
 
   async #write(kind: StagedKind): Promise<void> {
     this.#step(TARGET_TABLES[kind])
-    if (kind === 'event') {
-      await this.#query(DERIVE_EVENTS)
-      await this.#query(NUMBER_EVENTS)
-    }
-    const mayConflict = await this.#mayConflict(kind)
+    if (kind === 'event') await this.#run([...this.#fill(DERIVED_EVENTS), ...this.#fill(NUMBERED_EVENTS)])
+    const mayConflict = this.#isSmall || (await this.#mayConflict(kind))
     const chunks = await this.#chunksOf(rowsToWrite(kind))
     // Identifiers are on the lines of their contacts.
     const lines = kind === 'identifier' ? 0 : this.#rows[kind]
-    for (const chunk of chunks) {
-      await this.#insert(kind, chunk, mayConflict)
-      this.#mergedLines += lines / chunks.length
-      this.#step(TARGET_TABLES[kind])
-    }
-    if (mayConflict) for (const chunk of chunks) await this.#update(kind, chunk)
-    if (kind === 'event') await this.#storePageViews()
+    const inserts = chunks.map((chunk) => {
+      const onInserted = () => {
+        this.#mergedLines += lines / chunks.length
+        this.#step(TARGET_TABLES[kind])
+      }
+      return this.#insert(kind, chunk, mayConflict, onInserted)
+    })
+    const updates = mayConflict ? chunks.flatMap((chunk) => this.#update(kind, chunk)) : []
+    const pageViews = kind === 'event' ? await this.#storePageViews() : []
+    await this.#run([...inserts, ...updates, ...pageViews])
   }
 
-  async #storePageViews(): Promise<void> {
-    for (const chunk of await this.#chunksOf(REFERENCED_ENTRIES, 'has_views')) {
-      await this.#query(storePageViews(`SELECT DISTINCT project_id, entry_id FROM ${chunk}`))
-    }
+  async #storePageViews(): Promise<Statement[]> {
+    const chunks = await this.#chunksOf(REFERENCED_ENTRIES, 'has_views')
+    return chunks.map((chunk) => ({ sql: storePageViews(`SELECT DISTINCT project_id, entry_id FROM ${chunk}`) }))
   }
 
   /**
@@ -198,7 +215,7 @@ export class Merge {
   async #mayConflict(kind: StagedKind): Promise<boolean> {
     if (kind === 'event' && this.#counts.event.records < this.#rows.event) return true
     // ORDER BY the key makes the planner use its index, however many rows of a project it expects.
-    const { rows } = await this.#query(
+    const { rows } = await this.#client.query(
       `SELECT FROM ${AFFECTED_PROJECTS} p WHERE (
          SELECT t.project_id FROM ${TARGET_TABLES[kind]} t WHERE t.project_id = p.project_id
          ORDER BY ${MERGE_RULES[kind].key} LIMIT 1
@@ -209,7 +226,8 @@ export class Merge {
 
   /** The rows of a table in chunks, each as a FROM clause that names them `m`. */
   async #chunksOf(table: string, condition = 'true'): Promise<string[]> {
-    const { rows } = await this.#query<{ page: number }>(
+    if (this.#isSmall) return [`${table} m WHERE ${condition}`]
+    const { rows } = await this.#client.query<{ page: number }>(
       `SELECT generate_series(0, pg_relation_size('${table}') / current_setting('block_size')::bigint - 1,
          ${this.#chunk_pages}) AS page`,
     )
@@ -219,7 +237,7 @@ export class Merge {
     )
   }
 
-  async #insert(kind: StagedKind, chunk: string, mayConflict: boolean): Promise<void> {
+  #insert(kind: StagedKind, chunk: string, mayConflict: boolean, onInserted: () => void = () => {}): Statement {
     const { key, immutable, firstWins, lastWins, defaults, assigned } = MERGE_RULES[kind]
     const given = [...key, ...immutable, ...firstWins, ...lastWins]
     const columns = [...given, ...Object.keys(assigned)]
@@ -228,28 +246,32 @@ export class Merge {
       ...Object.values(assigned),
     ]
     const usesNow = values.some((value) => value.includes('$1'))
-    const { count } = await this.#query(
-      `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
+    return {
+      sql: `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
        ${mayConflict ? `ON CONFLICT (${key}) DO NOTHING` : ''}`,
-      usesNow ? [this.#now] : [],
-    )
-    this.#counts[kind].added += count
+      values: usesNow ? [this.#now] : [],
+      onResult: ({ rowCount }) => {
+        this.#counts[kind].added += Number(rowCount)
+        onInserted()
+      },
+    }
   }
 
   /** Updates the stored records that differ from what the lines say; those just inserted do not. */
-  async #update(kind: StagedKind, chunk: string): Promise<void> {
+  #update(kind: StagedKind, chunk: string): Statement[] {
     const { key, fillable, lastWins } = MERGE_RULES[kind]
     const columns = [...fillable, ...lastWins]
-    if (columns.length === 0) return
+    if (columns.length === 0) return []
     const values = [
       ...fillable.map((column) => `COALESCE(t.${column}, m.${column})`),
       ...lastWins.map((column) => `COALESCE(m.${column}, t.${column})`),
     ]
-    const { count } = await this.#query(
-      `UPDATE ${TARGET_TABLES[kind]} t SET ${columns.map((column, i) => `${column} = ${values[i]}`)}
+    const sql = `UPDATE ${TARGET_TABLES[kind]} t SET ${columns.map((column, i) => `${column} = ${values[i]}`)}
        FROM ${chunk} AND ${columnsEqual('t', 'm', key)}
-         AND (${columns.map((c, i) => `t.${c} IS DISTINCT FROM ${values[i]}`).join(' OR ')})`,
-    )
-    this.#counts[kind].updated += count
+         AND (${columns.map((c, i) => `t.${c} IS DISTINCT FROM ${values[i]}`).join(' OR ')})`
+    const onResult = ({ rowCount }: pg.QueryResult) => {
+      this.#counts[kind].updated += Number(rowCount)
+    }
+    return [{ sql, onResult }]
   }
 }

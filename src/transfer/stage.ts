@@ -2,6 +2,7 @@ import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { contactIdOf, identifierDigest } from '../domain/identifier.ts'
+import { isPipelined } from './client.ts'
 import {
   type ContactRecord,
   type EventRecord,
@@ -29,7 +30,7 @@ export const TARGET_TABLES: Record<StagedKind, string> = {
 export const STAGED_KINDS = Object.keys(TARGET_TABLES) as StagedKind[]
 
 /** Columns that only the staging tables have, by type, besides `line`, which all of them have. */
-const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
+export const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
   // The index in the line's array, and the contact id that the identifier holds, if its key is `contact_id`.
   identifier: { ordinal: 'integer', claimed_contact_id: 'text COLLATE "C"' },
   // They record whether null in a derived column means "derive it" (not given) or "unknown" (given).
@@ -60,78 +61,103 @@ function encode(value: unknown): string {
   return SPECIAL.test(text) ? text.replace(/[\\\t\n\r]/g, (special) => ESCAPES[special] as string) : text
 }
 
+/** The rows of a kind that wait to be sent, each with its line. */
+interface Batch {
+  rows: { line: number; row: object }[]
+  /** How long the lines are. */
+  characters: number
+}
+
+const noRows = (): Batch => ({ rows: [], characters: 0 })
+
 /**
- * Loads records into temporary tables, which last until the transaction ends (ADR 0012). A connection runs one COPY at
- * a time, and the types of records may be mixed: so rows are buffered by kind and sent in batches, each its own COPY.
+ * Loads records into temporary tables, which are empty again when the transaction ends (ADR 0012). A connection runs one
+ * COPY at a time, and the types of records may be mixed: so rows are buffered by kind and sent in batches, each its own
+ * COPY. In pipeline mode, where there is no COPY, a batch is an INSERT.
  */
 export class Stage {
   /** How many rows of each kind were added. */
   readonly rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
-  readonly #client: pg.PoolClient
+  readonly #client: () => Promise<pg.ClientBase>
   readonly #batch_characters: number
-  readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, ''])) as Record<StagedKind, string>
+  readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, noRows()])) as Record<StagedKind, Batch>
   #sending: Promise<void> = Promise.resolve()
 
-  /** @param batch_characters how many characters of rows are buffered before they are sent */
-  constructor(client: pg.PoolClient, batch_characters: number) {
+  /**
+   * @param client a connection with the temporary tables and an open transaction; called when there are rows to send
+   * @param batch_characters how many characters of lines are buffered before their rows are sent
+   */
+  constructor(client: () => Promise<pg.ClientBase>, batch_characters: number) {
     this.#client = client
     this.#batch_characters = batch_characters
   }
 
-  /** Creates the temporary tables. A transaction must be open. */
-  async createTables(): Promise<void> {
-    for (const kind of STAGED_KINDS) {
-      const extra = Object.entries(STAGING_COLUMNS[kind] ?? {}).map(([name, type]) => `, NULL::${type} AS ${name}`)
-      await this.#client.query(
-        `CREATE TEMPORARY TABLE ${stagedTable(kind)} ON COMMIT DROP AS
-         SELECT 0::bigint AS line, t.*${extra.join('')} FROM ${TARGET_TABLES[kind]} t WITH NO DATA`,
-      )
+  /**
+   * Adds a record.
+   * @param characters how long its line is
+   * @returns a promise to await before the next call, when a batch is being sent
+   */
+  add(record: ImportRecord, line: number, characters: number): Promise<void> | undefined {
+    if (record.type === 'contact') {
+      for (const row of identifierRows(record)) this.#addRow('identifier', { line, row }, characters)
     }
-  }
-
-  /** Adds a record. @returns a promise to await before the next call, when a batch is being sent */
-  add(record: ImportRecord, line: number): Promise<void> | undefined {
-    if (record.type === 'contact') for (const row of identifierRows(record)) this.#addRow('identifier', row, line)
-    this.#addRow(record.type, record.type === 'event' ? eventRow(record) : record, line)
+    this.#addRow(record.type, { line, row: record.type === 'event' ? eventRow(record) : record }, characters)
     return this.#sendFull('identifier') ?? this.#sendFull(record.type)
   }
 
   /** Sends the remaining rows and waits until PostgreSQL has stored all of them. */
   async finish(): Promise<void> {
-    for (const kind of STAGED_KINDS) await this.#send(kind)
     await this.#sending
+    const client = await this.#client()
+    const kinds = STAGED_KINDS.filter((kind) => this.#batches[kind].rows.length > 0)
+    if (isPipelined(client)) await Promise.all(kinds.map((kind) => insert(client, kind, this.#batches[kind].rows)))
+    else for (const kind of kinds) await copy(client, kind, this.#batches[kind].rows)
   }
 
-  #addRow(kind: StagedKind, row: object, line: number): void {
-    const values = row as Record<string, unknown>
-    let text = String(line)
-    for (const column of COLUMNS[kind]) text += `\t${encode(values[column])}`
+  #addRow(kind: StagedKind, row: Batch['rows'][number], characters: number): void {
+    const batch = this.#batches[kind]
     this.rows[kind] += 1
-    this.#batches[kind] += `${text}\n`
+    batch.rows.push(row)
+    batch.characters += characters
   }
 
   #sendFull(kind: StagedKind): Promise<void> | undefined {
-    return this.#batches[kind].length >= this.#batch_characters ? this.#send(kind) : undefined
+    return this.#batches[kind].characters >= this.#batch_characters ? this.#send(kind) : undefined
   }
 
   /** Waits only for the previous batch, so that reading continues while a batch is being sent. */
   async #send(kind: StagedKind): Promise<void> {
-    const rows = this.#batches[kind]
-    if (rows === '') return
-    this.#batches[kind] = ''
+    const { rows } = this.#batches[kind]
+    this.#batches[kind] = noRows()
     await this.#sending
-    this.#sending = this.#copy(kind, rows)
+    const client = await this.#client()
+    this.#sending = isPipelined(client) ? insert(client, kind, rows) : copy(client, kind, rows)
     // A failure is reported where the promise is awaited next.
     this.#sending.catch(() => {})
   }
+}
 
-  async #copy(kind: StagedKind, rows: string): Promise<void> {
-    const copy = this.#client.query(
-      copyFrom(`COPY ${stagedTable(kind)} (line, ${COLUMNS[kind].join(', ')}) FROM STDIN`),
-    )
-    copy.end(Buffer.from(rows))
-    await finished(copy)
-  }
+async function copy(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']): Promise<void> {
+  const stream = client.query(copyFrom(`COPY ${stagedTable(kind)} (line, ${COLUMNS[kind].join(', ')}) FROM STDIN`))
+  stream.end(Buffer.from(rows.map(({ line, row }) => encodeRow(kind, line, row)).join('')))
+  await finished(stream)
+}
+
+async function insert(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']): Promise<void> {
+  const table = stagedTable(kind)
+  await client.query({
+    name: table,
+    text: `INSERT INTO ${table} SELECT * FROM json_populate_recordset(NULL::${table}, $1)`,
+    values: [JSON.stringify(rows.map(({ line, row }) => ({ line, ...row })))],
+  })
+}
+
+/** A row in COPY's text format. */
+function encodeRow(kind: StagedKind, line: number, row: object): string {
+  const values = row as Record<string, unknown>
+  let text = String(line)
+  for (const column of COLUMNS[kind]) text += `\t${encode(values[column])}`
+  return `${text}\n`
 }
 
 const eventRow = (event: EventRecord) => ({

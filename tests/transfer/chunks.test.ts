@@ -2,8 +2,10 @@
 import { Readable } from 'node:stream'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openWritePool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
+import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import {
   at,
   contact,
@@ -23,11 +25,16 @@ import {
 
 let database: Awaited<ReturnType<typeof openDatabase>>
 let pool: pg.Pool
+let pipelined: pg.Pool
 beforeAll(async () => {
   database = await openDatabase()
   pool = database.pool
+  pipelined = openWritePool(database.url, { max: 1 })
 })
-afterAll(() => database[Symbol.asyncDispose]())
+afterAll(async () => {
+  await pipelined.end()
+  await database[Symbol.asyncDispose]()
+})
 
 const COUNT = 60
 /** So long that a page holds some fifteen rows with one of them, and five with three. */
@@ -83,14 +90,18 @@ describe('the same is stored', () => {
   })
 
   test.each<[string, Partial<ImportSizes>]>([
-    ['merged page by page', { chunk_pages: 1 }],
-    ['merged two pages at a time', { chunk_pages: 2 }],
-    ['merged three pages at a time', { chunk_pages: 3 }],
-    ['sent row by row', { batch_characters: 1 }],
-    ['sent some rows at a time', { batch_characters: 5_000 }],
-    ['sent and merged in small parts', { batch_characters: 2_000, chunk_pages: 2 }],
+    ['merged page by page', { chunk_pages: 1, small_rows: 0 }],
+    ['merged two pages at a time', { chunk_pages: 2, small_rows: 0 }],
+    ['merged three pages at a time', { chunk_pages: 3, small_rows: 0 }],
+    ['sent row by row', { batch_characters: 1, small_rows: 0 }],
+    ['sent some rows at a time', { batch_characters: 5_000, small_rows: 0 }],
+    ['sent and merged in small parts', { batch_characters: 2_000, chunk_pages: 2, small_rows: 0 }],
+    ['sent row by row and merged at once', { batch_characters: 1 }],
+    ['pipelined row by row', { batch_characters: 1, small_rows: 0 }],
+    ['pipelined and merged at once', {}],
   ])('when it is %s, first and again', async (name, sizes) => {
-    const of = (mark: string) => load(pool, inProject(name, mark), { now: NOW, sizes })
+    const own = name.startsWith('pipelined') ? pipelined : pool
+    const of = (mark: string) => load(own, inProject(name, mark), { now: NOW, sizes })
     const added = await of('first')
     expect(added.records).toMatchObject({
       module_version: { added: 2 * COUNT, updated: 0, unchanged: 0 },
@@ -111,7 +122,7 @@ describe('the same is stored', () => {
   test('of many projects merged page by page', async () => {
     const projects = numbers.map((i) => project({ project_id: id('p', i), name: 'n' }))
     const contacts = numbers.map((i) => ({ ...contact('c1'), project_id: id('p', i) }))
-    const summary = await load(pool, [...projects, ...contacts], { now: NOW, sizes: { chunk_pages: 1 } })
+    const summary = await load(pool, [...projects, ...contacts], { now: NOW, sizes: { chunk_pages: 1, small_rows: 0 } })
     expect(summary.records).toMatchObject({ project: { added: COUNT, unchanged: 0 }, contact: { added: COUNT } })
   })
 })
@@ -122,7 +133,7 @@ test('the chunks of merging are of the size that was asked for, and progress rea
     const project_id = `steps of ${chunk_pages}`
     await importRecords(pool, Readable.from(inProject(project_id).map((record) => `${JSON.stringify(record)}\n`)), {
       now: NOW,
-      sizes: { chunk_pages },
+      sizes: { chunk_pages, small_rows: 0 },
       onProgress: ({ step, merged_lines }) => {
         if (step === 'events') events.push(merged_lines)
       },
@@ -143,12 +154,14 @@ test('one statement is sent at a time, so that a failure is never overlooked', a
   // The pool gives it to the imports.
   client.release()
   for (const mark of ['first', 'second']) {
-    await load(own.pool, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1 } })
+    await load(own.pool, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1, small_rows: 0 } })
   }
   expect(watched.results.length).toBeGreaterThan(100)
   expect([watched.mostAtOnce, watched.underWay]).toEqual([1, 0])
   const results = await Promise.all(watched.results.filter((result) => result instanceof Promise))
-  const inserted = results.filter(({ command }) => command === 'INSERT').map(({ rowCount }) => Number(rowCount))
+  const target = new RegExp(`^INSERT INTO (${Object.values(TARGET_TABLES).join('|')}) `)
+  const merged = results.filter((_, i) => target.test(watched.sql[i] ?? ''))
+  const inserted = merged.map(({ rowCount }) => Number(rowCount))
   // So few rows fit on a page.
   expect(Math.max(...inserted)).toBeLessThan(COUNT)
 })

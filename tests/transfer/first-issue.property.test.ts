@@ -1,7 +1,7 @@
 /** Of several bad lines, whatever is wrong with each, the first one is reported. */
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { ImportError } from '../../src/transfer/import.ts'
+import type { ImportError, ImportSizes } from '../../src/transfer/import.ts'
 import { runs, TEST_OPTIONS } from '../support/properties.ts'
 import {
   at,
@@ -88,9 +88,18 @@ const fileOf = (bad: [object | string, string][], from: number) =>
       ]),
     )
 
+/** Rows sent in batches or at once, merged with statistics or by prepared statements. */
+const sizes = fc.record({
+  batch_characters: fc.constantFrom(200, 100_000),
+  chunk_pages: fc.constant(1),
+  small_rows: fc.constantFrom(0, 1_000),
+})
+
 /** The number and the pointer of the line that is reported, for which nothing was imported. */
-async function reported(lines: (object | string)[]): Promise<{ line: number; field: string }> {
-  const sizes = { batch_characters: 200, chunk_pages: 1 }
+async function reported(
+  lines: (object | string)[],
+  sizes: Partial<ImportSizes>,
+): Promise<{ line: number; field: string }> {
   const { issue } = await load(database.pool, lines, { now: NOW, sizes }).then(
     () => expect.unreachable('the import should have failed'),
     (error: ImportError) => error,
@@ -100,9 +109,14 @@ async function reported(lines: (object | string)[]): Promise<{ line: number; fie
 
 test('of lines that contradict what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
-    fc.asyncProperty(fileOf(CONFLICTS, 2), async (file) => {
+    fc.asyncProperty(fileOf(CONFLICTS, 2), sizes, async (file, sizes) => {
       const first = file.findIndex(({ field }) => field !== undefined)
-      expect(await reported(file.map(({ line }) => line))).toEqual({ line: first + 1, field: file[first]?.field })
+      expect(
+        await reported(
+          file.map(({ line }) => line),
+          sizes,
+        ),
+      ).toEqual({ line: first + 1, field: file[first]?.field })
     }),
     runs(20),
   )
@@ -111,10 +125,10 @@ test('of lines that contradict what is stored', TEST_OPTIONS, async () => {
 
 test('of lines that are bad by themselves, even behind one that contradicts what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
-    fc.asyncProperty(fileOf(CONFLICTS, 0), fileOf(INVALID, 2), async (conflicts, invalid) => {
+    fc.asyncProperty(fileOf(CONFLICTS, 0), fileOf(INVALID, 2), sizes, async (conflicts, invalid, sizes) => {
       const first = invalid.findIndex(({ field }) => field !== undefined)
       const lines = [...conflicts, ...invalid].map(({ line }) => line)
-      expect(await reported(lines)).toEqual({ line: conflicts.length + first + 1, field: invalid[first]?.field })
+      expect(await reported(lines, sizes)).toEqual({ line: conflicts.length + first + 1, field: invalid[first]?.field })
     }),
     runs(15),
   )

@@ -58,20 +58,24 @@ export async function openDatabase(template?: string) {
 export interface WatchedQueries {
   /** What `query` returned: a COPY is a stream. */
   results: (Promise<pg.QueryResult> | Writable)[]
+  /** The statements whose results are promises. */
+  sql: string[]
   underWay: number
   mostAtOnce: number
 }
 
 /** Watches what `query` of a connection is called with from now on, until `vi.restoreAllMocks()`. */
 export function watchQueries(client: pg.PoolClient): WatchedQueries {
-  const watched: WatchedQueries = { results: [], underWay: 0, mostAtOnce: 0 }
+  const watched: WatchedQueries = { results: [], sql: [], underWay: 0, mostAtOnce: 0 }
   const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult> | Writable
   const ended = () => {
     watched.underWay -= 1
   }
   vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
     const result = query(...statement)
+    const [first] = statement as [string | { text: string }]
     watched.results.push(result)
+    if (result instanceof Promise) watched.sql.push(typeof first === 'string' ? first : first.text)
     watched.underWay += 1
     watched.mostAtOnce = Math.max(watched.mostAtOnce, watched.underWay)
     const end = result instanceof Promise ? result : finished(result)

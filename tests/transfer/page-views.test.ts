@@ -51,6 +51,6 @@ test('entries of all chunks of a merge get theirs', async () => {
   const ids = Array.from({ length: 100 }, (_, i) => `e${i}-${'x'.repeat(110)}`)
   const entries = ids.flatMap((id) => [contact(id), entry({ entry_id: id, contact_id: id })])
   const views = ids.map((entry_id, i) => view(`v${i}`, i, i, { entry_id }))
-  await load(database.pool, [...BASE, ...entries, ...views], { now: NOW, sizes: { chunk_pages: 1 } })
+  await load(database.pool, [...BASE, ...entries, ...views], { now: NOW, sizes: { chunk_pages: 1, small_rows: 0 } })
   expect(await stored(database)).toEqual(Object.fromEntries(ids.map((id, i) => [id, [expected(i, i)]])))
 })

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { beginLongTransaction } from '../../src/transfer/client.ts'
 import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
 import { Stage, stagedTable } from '../../src/transfer/stage.ts'
+import { ensureTables } from '../../src/transfer/tables.ts'
 import { openDatabase, project, version, type WatchedQueries, watchQueries } from './fixture.ts'
 
 let database: Awaited<ReturnType<typeof openDatabase>>
@@ -55,17 +56,19 @@ describe('a long transaction', () => {
 describe('a stage', () => {
   const record = (line: object) => line as ImportRecord
   const projectRow = record(project({ name: 'Acme' }))
-  /** The characters of its row: `1`, the id and the name, each ended by a tab or a line feed. */
-  const PROJECT_characters = '1\tacme\tAcme\n'.length
+  /** The characters of its line. */
+  const LENGTH = 10
   const refused = record(version(2 ** 40))
 
   let watched: WatchedQueries
-  beforeEach(() => client.query('BEGIN'))
+  beforeEach(async () => {
+    await ensureTables(client)
+    await client.query('BEGIN')
+  })
   afterEach(() => vi.restoreAllMocks())
 
   const open = async (batch_characters: number) => {
-    const stage = new Stage(client, batch_characters)
-    await stage.createTables()
+    const stage = new Stage(async () => client, batch_characters)
     watched = watchQueries(client)
     return stage
   }
@@ -73,12 +76,12 @@ describe('a stage', () => {
     (await client.query(`SELECT count(*)::integer AS rows FROM ${stagedTable(kind)}`)).rows[0].rows
 
   test('sends a batch once it is full', async () => {
-    const stage = await open(2 * PROJECT_characters)
-    expect(stage.add(projectRow, 1)).toBeUndefined()
+    const stage = await open(2 * LENGTH)
+    expect(stage.add(projectRow, 1, LENGTH)).toBeUndefined()
     expect(watched.results).toHaveLength(0)
-    await stage.add(projectRow, 2)
+    await stage.add(projectRow, 2, LENGTH)
     expect(watched.results).toHaveLength(1)
-    expect(stage.add(projectRow, 3)).toBeUndefined()
+    expect(stage.add(projectRow, 3, LENGTH)).toBeUndefined()
     await stage.finish()
     expect(watched.results).toHaveLength(2)
     expect(await stored('project')).toBe(3)
@@ -93,7 +96,7 @@ describe('a stage', () => {
       contact_id: 'c1',
       identifiers: [{ key: 'k'.repeat(128), value: '"a"', canonical: 'sa' }] satisfies ContactRecord['identifiers'],
     })
-    await stage.add(contact, 1)
+    await stage.add(contact, 1, 200)
     expect(watched.results).toHaveLength(1)
     await stage.finish()
     expect([await stored('identifier'), await stored('contact')]).toEqual([1, 1])
@@ -101,33 +104,33 @@ describe('a stage', () => {
 
   test('runs one COPY at a time, and has finished when all rows are stored', async () => {
     const stage = await open(1)
-    for (let line = 1; line <= 5; line += 1) await stage.add(projectRow, line)
+    for (let line = 1; line <= 5; line += 1) await stage.add(projectRow, line, LENGTH)
     expect(watched.underWay).toBe(1)
     await stage.finish()
     expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([5, 1, 0])
   })
 
   test('sends the kinds that remain one after another', async () => {
-    const stage = await open(1_000)
-    stage.add(projectRow, 1)
-    stage.add(record(version(1)), 2)
+    const stage = await open(2 * LENGTH)
+    for (const line of [1, 2, 3]) await stage.add(projectRow, line, LENGTH)
+    stage.add(record(version(1)), 4, LENGTH)
     await stage.finish()
-    expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([2, 1, 0])
+    expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([3, 1, 0])
   })
 
   test('fails with the next batch, or at the end, when PostgreSQL refuses a row', async () => {
     const stage = await open(1)
-    await stage.add(refused, 1)
+    await stage.add(refused, 1, LENGTH)
     // It fails while nobody waits for it.
     await expect(finished(watched.results[0] as Writable)).rejects.toThrow('out of range')
     await new Promise(setImmediate)
-    await expect(stage.add(projectRow, 2)).rejects.toThrow('out of range')
+    await expect(stage.add(projectRow, 2, LENGTH)).rejects.toThrow('out of range')
     await expect(stage.finish()).rejects.toThrow('out of range')
   })
 
   test('fails at the end when PostgreSQL refuses the last batch', async () => {
     const stage = await open(1_000)
-    stage.add(refused, 1)
+    stage.add(refused, 1, LENGTH)
     await expect(stage.finish()).rejects.toThrow('out of range')
   })
 })

@@ -134,6 +134,7 @@ const linesOf = (exported: string, projectId: string) =>
 const sizes = fc.record({
   batch_characters: fc.constantFrom(300, 100_000),
   chunk_pages: fc.constantFrom(1, 2, 1000),
+  small_rows: fc.constantFrom(0, 1000),
 })
 
 test(

@@ -1,0 +1,69 @@
+import type pg from 'pg'
+import { PAGE_VIEWED } from '../domain/event.ts'
+import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS } from './derive-events.ts'
+import {
+  AFFECTED_PROJECTS,
+  DERIVED_EVENTS,
+  DUPLICATE_EVENTS,
+  MERGE_RULES,
+  mergedTable,
+  NUMBERED_EVENTS,
+  REFERENCED_ENTRIES,
+  referencesTable,
+} from './merge-rules.ts'
+import { STAGED_KINDS, STAGING_COLUMNS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+
+/** Merges the lines of each record. */
+function mergedRows(kind: StagedKind): string {
+  const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
+  const order = kind === 'identifier' ? 'line, ordinal' : 'line'
+  const given = (column: string, sort: string) =>
+    `(array_agg(${column} ORDER BY ${sort}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
+  return `SELECT ${[
+    ...key,
+    'min(line) AS line',
+    ...[...immutable, ...firstWins].map((column) => given(column, order)),
+    ...lastWins.map((column) => given(column, 'line DESC')),
+  ]}
+   FROM ${stagedTable(kind)} GROUP BY ${key} ORDER BY ${key}`
+}
+
+/** The temporary tables that a merge fills, each with its query, which reads only those before it. */
+export const FILLED_TABLES = new Map([
+  ...STAGED_KINDS.filter((kind) => kind !== 'event').map((kind) => [mergedTable(kind), mergedRows(kind)] as const),
+  [
+    REFERENCED_ENTRIES,
+    `SELECT project_id, entry_id, module_version_number, min(line) AS line,
+       bool_or(NOT (${IS_COMPLETE})) AS incomplete, bool_or(event_type = '${PAGE_VIEWED}') AS has_views
+     FROM ${stagedTable('event')} GROUP BY project_id, entry_id, module_version_number`,
+  ],
+  [
+    DUPLICATE_EVENTS,
+    `SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
+     GROUP BY project_id, event_id HAVING count(*) > 1`,
+  ],
+  [AFFECTED_PROJECTS, STAGED_KINDS.map((kind) => `SELECT project_id FROM ${referencesTable(kind)}`).join(' UNION ')],
+  [DERIVED_EVENTS, DERIVE_EVENTS],
+  [NUMBERED_EVENTS, NUMBER_EVENTS],
+])
+
+function stagedRows(kind: StagedKind): string {
+  const extra = Object.entries(STAGING_COLUMNS[kind] ?? {}).map(([name, type]) => `, NULL::${type} AS ${name}`)
+  return `SELECT 0::bigint AS line, t.*${extra.join('')} FROM ${TARGET_TABLES[kind]} t`
+}
+
+const CREATE_TABLES = [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const), ...FILLED_TABLES]
+  .map(([table, query]) => `CREATE TEMPORARY TABLE ${table} ON COMMIT DELETE ROWS AS ${query} WITH NO DATA`)
+  .join('; ')
+
+const connections = new WeakMap<pg.ClientBase, Promise<unknown>>()
+
+/**
+ * Creates the temporary tables of imports, which a connection keeps: creating them takes longer than a small import. No
+ * transaction may be open. When one ends, they are empty.
+ */
+export async function ensureTables(client: pg.ClientBase): Promise<void> {
+  const created = connections.get(client) ?? client.query(CREATE_TABLES)
+  connections.set(client, created)
+  await created
+}
