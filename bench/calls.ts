@@ -36,7 +36,10 @@ export async function chooseVisits(url: string, { projects, count, valuePrefix =
 }
 
 /** What is requested; the last two are both recordCustomEvent. */
-export type Task = Exclude<keyof operations, 'recordCustomEvent' | 'recordCustomEvents'> | 'recordKnown' | 'recordNew'
+export type Task =
+  | Exclude<keyof operations, 'recordCustomEvent' | 'recordCustomEvents' | 'importRecords'>
+  | 'recordKnown'
+  | 'recordNew'
 
 const event = ({ module_id, created_at }: Visit, value: string): string =>
   JSON.stringify({

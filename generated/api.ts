@@ -267,6 +267,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/projects/{projectId}/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import records
+         * @description Imports what a flow runtime of your own does: newline-delimited JSON, one record per line, parents before their
+         *     children unless they are stored already. All of it is imported, or nothing. Visitors' page views are best sent as
+         *     they come, some records every second: they are listed, and in the feed, the next moment.
+         *
+         *     | `type` | required | optional |
+         *     |---|---|---|
+         *     | `group` | `group_id` | `name` |
+         *     | `module` | `module_id`, `group_id`, `title` | `created_at` |
+         *     | `module_version` | `module_id`, `version_number`, `saved_at`, `json_string` | `published_at` |
+         *     | `contact` | `contact_id`, `identifiers` (an array of `key` and `value`, as in `recordCustomEvent`) | `created_at` |
+         *     | `entry` | `entry_id`, `module_id`, `contact_id`, `updated_at` | `created_at`, `entry_data` |
+         *     | `event` | `entry_id`, `timestamp`, `event_type` | `event_id`, `view_type`, `page_id`, `page_key`, `page_index`, `custom_event_name`, `custom_event_props`, `module_version_number`, `max_page_id`, `max_page_key`, `max_page_index`, `total_pages` |
+         *
+         *     `project_id` may be left out. A page view is an event of the type `flowpage.viewed` with `view_type`, `page_id`,
+         *     `page_key` and `page_index`; it does not change the `updated_at` of its entry, so send the entry again when its
+         *     user data changes. A module needs a published version. What an event leaves out is derived: the version in effect
+         *     and the furthest page.
+         *
+         *     **Safe retries.** Records are merged by their ids: what is stored already is `unchanged`, so after a `503` or a
+         *     lost response send the same body again. An event without `event_id` gets a hash of its fields as its id. A
+         *     field that is left out keeps its value. An entry's module and contact, a version's definition, an event, and the
+         *     contact that an identifier belongs to cannot change: that is a `409`.
+         *
+         *     The first bad line is reported by its number, such as `/body/3/page_index` on the third line, and nothing is
+         *     imported. The response is a `503` if the operator's limit of imports at once is reached. For the rate limit an
+         *     import is one request.
+         *
+         *     The key needs the scope `import`.
+         */
+        post: operations["importRecords"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -613,6 +660,36 @@ export interface components {
             /** @description As the header `Idempotency-Key` of a single event, with which it shares its keys. */
             idempotency_key?: string;
         };
+        /**
+         * @description How many different records the lines were about, and what became of them. The three other counts add up to
+         *     `records`.
+         */
+        ImportResult: {
+            /**
+             * Format: int32
+             * @description The number of records.
+             * @example 4
+             */
+            records: number;
+            /**
+             * Format: int32
+             * @description Those that are new.
+             * @example 4
+             */
+            added: number;
+            /**
+             * Format: int32
+             * @description Those that were stored with other fields.
+             * @example 0
+             */
+            changed: number;
+            /**
+             * Format: int32
+             * @description Those that were stored already, and contacts that only gained identifiers.
+             * @example 0
+             */
+            unchanged: number;
+        };
         /** @description What became of a batch of custom events. */
         CustomEventBatchResult: {
             /** @description A result for each event, in the order of the events. */
@@ -822,6 +899,22 @@ export interface components {
             };
         };
         /**
+         * @description A line is not a valid record, or the body has none. `error.details` says which line, and how to fix it. Nothing was
+         *     written.
+         */
+        InvalidImport: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /**
          * @description The key does not give access to the project: it is missing, malformed, unknown, expired, revoked or of another
          *     project, or the project does not exist.
          */
@@ -851,6 +944,19 @@ export interface components {
         };
         /** @description The key is valid but does not have the scope `events:write`. */
         WriteScopeMissing: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The key is valid but does not have the scope `import`. */
+        ImportScopeMissing: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
                 "Cache-Control": components["headers"]["NoStore"];
@@ -914,6 +1020,19 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
+        /** @description A record contradicts what is stored, or another line. `error.details` says which line. Nothing was written. */
+        RecordConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
         /** @description The body is larger than 256 KiB. */
         PayloadTooLarge: {
             headers: {
@@ -940,8 +1059,34 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
+        /** @description The body is larger than 16 MiB, or than the limit of the operator. */
+        ImportTooLarge: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
         /** @description The body is not `application/json` in UTF-8, or has a `Content-Encoding`. */
         UnsupportedMediaType: {
+            headers: {
+                "X-Request-Id": components["headers"]["RequestId"];
+                "Cache-Control": components["headers"]["NoStore"];
+                RateLimit: components["headers"]["RateLimit"];
+                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The body is not `application/x-ndjson` in UTF-8, or has a `Content-Encoding`. */
+        UnsupportedImport: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
                 "Cache-Control": components["headers"]["NoStore"];
@@ -1748,6 +1893,50 @@ export interface operations {
             403: components["responses"]["WriteScopeMissing"];
             413: components["responses"]["BatchTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    importRecords: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The project, which must be the one that the key belongs to.
+                 * @example demo
+                 */
+                projectId: components["parameters"]["ProjectId"];
+            };
+            cookie?: never;
+        };
+        /** @description The records, at most 16 MiB in UTF-8 unless the operator has set another limit. */
+        requestBody: {
+            content: {
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description All records are stored. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Cache-Control": components["headers"]["NoStore"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportResult"];
+                };
+            };
+            400: components["responses"]["InvalidImport"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["ImportScopeMissing"];
+            409: components["responses"]["RecordConflict"];
+            413: components["responses"]["ImportTooLarge"];
+            415: components["responses"]["UnsupportedImport"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -25,6 +25,7 @@ import { registerRoutes } from './http/routes.ts'
 import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.ts'
 import { ping } from './queries/projects.ts'
 import { Recorder } from './recording/recorder.ts'
+import { Importer } from './transfer/importer.ts'
 
 /** What the app is made of. */
 export interface AppParts {
@@ -33,6 +34,8 @@ export interface AppParts {
   db: Database
   /** For recording, in pipeline mode: a pool of its own, so that writers never starve readers of connections. */
   writePool: pg.Pool
+  /** For imports, in pipeline mode. */
+  importPool: pg.Pool
   recorder?: Partial<RecorderOptions>
   readGate?: Partial<ReadGateOptions>
   logger: FastifyServerOptions['logger']
@@ -115,8 +118,21 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   // Before requests in flight are waited for.
   app.addHook('preClose', async () => followers.close())
   measureFollowers(registry, followers)
-  const context = { db, recorder: new Recorder(parts.writePool, parts.recorder), followers }
-  await registerRoutes(app, { document: document.json, handlers, context, authenticator, gate, basePath })
+  const context = {
+    db,
+    recorder: new Recorder(parts.writePool, parts.recorder),
+    followers,
+    importer: new Importer(parts.importPool),
+  }
+  await registerRoutes(app, {
+    document: document.json,
+    handlers,
+    context,
+    authenticator,
+    gate,
+    maxImport_bytes: config.maxImport_bytes,
+    basePath,
+  })
   await app.ready()
   return app
 }

@@ -35,11 +35,15 @@ export interface Config {
     maxConnections: number
     /** How many requests may wait for events at once; half of them in one project. */
     maxFollowers: number
+    /** The largest body of an import, in bytes. */
+    maxImport_bytes: number
   }
   /** The server's database connections. */
   connections: {
     read: number
     write: number
+    /** How many imports may run at once over HTTP, each on a connection of its own; half of them in one project. */
+    import: number
     /** After this long PostgreSQL cancels a statement of a request. */
     statementTimeout_ms: number
   }
@@ -155,6 +159,9 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       READ_CONNECTIONS: integer(1, 100)({ default: 3 }),
       // The recorder needs two: one for batches that never wait for a lock, one for those that may.
       WRITE_CONNECTIONS: integer(2, 100)({ default: 4 }),
+      IMPORT_CONNECTIONS: integer(2, 100)({ default: 8 }),
+      // The default is in the document, too.
+      IMPORT_MAX_BYTES: integer(1_024, 999_999_999)({ default: 16_777_216 }),
       STATEMENT_TIMEOUT_MS: integer(1_000, 600_000)({ default: 10_000 }),
       DRAIN_DELAY: integer(0, 600)({ default: 0 }),
       DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
@@ -195,10 +202,12 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       trustProxy: settings.TRUST_PROXY,
       maxConnections: settings.MAX_CONNECTIONS,
       maxFollowers: settings.MAX_FOLLOWERS,
+      maxImport_bytes: settings.IMPORT_MAX_BYTES,
     },
     connections: {
       read: settings.READ_CONNECTIONS,
       write: settings.WRITE_CONNECTIONS,
+      import: settings.IMPORT_CONNECTIONS,
       statementTimeout_ms: settings.STATEMENT_TIMEOUT_MS,
     },
     recorder: {

@@ -78,12 +78,14 @@ async function start(
   await prepare(config, postgres.url, options)
   if (stop.aborted) return
 
-  const { read, write, statementTimeout_ms } = config.connections
+  const { read, write, import: imports, statementTimeout_ms } = config.connections
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
   const db = connectShared(postgres.url, { max: read, ...timeouts })
   cleanup.defer(() => db.destroy())
   const writePool = openWritePool(postgres.url, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
+  const importPool = openWritePool(postgres.url, { max: imports, ...timeouts })
+  cleanup.defer(() => importPool.end())
 
   const logger = { level: config.logLevel }
   const admin = config.server.admin && { app: createAdminApp({ logger, stopping: stop }), address: config.server.admin }
@@ -92,6 +94,7 @@ async function start(
     config: config.http,
     db,
     writePool,
+    importPool,
     recorder: config.recorder,
     logger,
     admin: admin?.app,

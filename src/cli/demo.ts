@@ -54,7 +54,9 @@ async function isValid(db: Database, projectId: string, text: string): Promise<b
   const key = parseKey(text)
   if (!key) return false
   const stored = await findKey(db, projectId, key.key_id)
-  return stored !== undefined && isAccepted(key, stored, new Date())
+  // One of an earlier release lacks scopes.
+  const hasScopes = SCOPES.every((scope) => stored?.scopes.includes(scope))
+  return stored !== undefined && hasScopes && isAccepted(key, stored, new Date())
 }
 
 export const demoCommand = ({ env, stdout, stderr }: Context) =>

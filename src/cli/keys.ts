@@ -1,7 +1,7 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
-import { formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domain/api-key.ts'
+import { DEFAULT_SCOPES, formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domain/api-key.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
 import { keyId, resourceId } from './arguments.ts'
@@ -37,7 +37,7 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
 const fromNow = (duration_ms: number) => toIsoTimestamp(new Date(Date.now() + duration_ms))
 
 const addScope = (scope: string, scopes: string[] | undefined) => {
-  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Allowed scopes are ${SCOPES.join(' and ')}.`)
+  if (!SCOPES.includes(scope as Scope)) throw new InvalidArgumentError(`Allowed scopes are ${SCOPES.join(', ')}.`)
   return [...new Set([...(scopes ?? []), scope])]
 }
 
@@ -55,7 +55,12 @@ export function keysCommand({ env, stdout }: Context): Command {
     .description('create a key and print it; it cannot be shown again')
     .requiredOption('--project <id>', 'project that it gives access to (required)', resourceId)
     .option('--name <name>', 'name, such as its purpose')
-    .addOption(new Option('--scope <scope>', `${SCOPES.join(' or ')}; repeatable (default: all)`).argParser(addScope))
+    .addOption(
+      new Option(
+        '--scope <scope>',
+        `one of ${SCOPES.join(', ')}; repeatable (default: ${DEFAULT_SCOPES.join(' and ')})`,
+      ).argParser(addScope),
+    )
     .option(
       '--expires <duration>',
       'validity, such as 90d or 12h (default: unlimited)',
@@ -67,7 +72,7 @@ export function keysCommand({ env, stdout }: Context): Command {
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const key = await createKey(db, options.project, {
           name: options.name ?? '',
-          scopes: options.scope ?? SCOPES,
+          scopes: options.scope ?? DEFAULT_SCOPES,
           expires_at,
         })
         await print(stdout, `${key}\n`)

@@ -3,8 +3,11 @@ import { crc32 } from 'node:zlib'
 import { type IsoTimestamp, toIsoTimestamp } from './timestamp.ts'
 
 /** The scopes a key can have; `x-required-scope` in the document names the one an operation needs. */
-export const SCOPES = ['read', 'events:write'] as const
+export const SCOPES = ['read', 'events:write', 'import'] as const
 export type Scope = (typeof SCOPES)[number]
+
+/** Those of a key that is created without naming any. */
+export const DEFAULT_SCOPES: readonly Scope[] = ['read', 'events:write']
 
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const ID_LENGTH = 12

@@ -15,6 +15,7 @@ export const STATUS_OF = {
   route_not_found: 404,
   method_not_allowed: 405,
   identifier_conflict: 409,
+  record_conflict: 409,
   payload_too_large: 413,
   unsupported_media_type: 415,
   idempotency_key_reused: 422,
@@ -129,13 +130,25 @@ export const identifierConflict = (issues: ValidationIssue[]) =>
     { issues },
   )
 
+export const recordConflict = (issue: ValidationIssue) =>
+  new ApiError(
+    'record_conflict',
+    `A record contradicts what is stored, or another line; nothing was imported: ${issue.pointer} ${issue.message}`,
+    { issues: [issue] },
+  )
+
 export const payloadTooLarge = (limit_bytes: number) =>
   new ApiError('payload_too_large', `The body exceeds the limit of ${limit_bytes} bytes.`)
 
-export const unsupportedMediaType = () =>
+const FORMATS = { 'application/json': 'JSON', 'application/x-ndjson': 'NDJSON' } as const
+
+/** The media types of request bodies. */
+export type MediaType = keyof typeof FORMATS
+
+export const unsupportedMediaType = (expected: MediaType = 'application/json') =>
   new ApiError(
     'unsupported_media_type',
-    'Send the body as UTF-8 JSON with the header Content-Type: application/json and without Content-Encoding.',
+    `Send the body as UTF-8 ${FORMATS[expected]} with the header Content-Type: ${expected} and without Content-Encoding.`,
   )
 
 export const idempotencyKeyReused = () =>

@@ -3,6 +3,7 @@ import type { Context } from './context.ts'
 import { getEntry, listEntries, listEntryEvents, listEntryPageViews } from './entries.ts'
 import { listProjectEvents, recordCustomEvent, recordCustomEvents } from './events.ts'
 import { getModule, getModuleVersion, listModules, listModuleVersions } from './modules.ts'
+import { importRecords } from './records.ts'
 
 export const handlers = {
   listModules,
@@ -16,4 +17,5 @@ export const handlers = {
   listProjectEvents,
   recordCustomEvent,
   recordCustomEvents,
+  importRecords,
 } satisfies Handlers<Context>

@@ -1,12 +1,17 @@
+import type { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { malformedRequest, unsupportedMediaType } from '../domain/errors.ts'
+import { type MediaType, malformedRequest, payloadTooLarge, unsupportedMediaType } from '../domain/errors.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** More than the fields and items of any valid body. */
     maxBodyValues?: number
+    /** Of the body; JSON without it. */
+    mediaType?: MediaType
   }
 }
+
+export const NDJSON = 'application/x-ndjson'
 
 /** The largest body that is read unless the operation says otherwise (docs/semantics.md#errors). */
 export const MAX_BODY_bytes = 256 * 1024
@@ -20,21 +25,31 @@ export const MAX_VALUES = 200
 /** The same for each item of a batch on average: a valid one has 37. */
 export const MAX_VALUES_PER_ITEM = 50
 
-const JSON_UTF8 = /^application\/json\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
+const UTF8_PARAMETER = /^\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-/** Accepts JSON in UTF-8 as the only request body. */
+/** Whether a Content-Type is this media type in UTF-8. */
+function isOf(mediaType: MediaType, type: string): boolean {
+  const [given, parameter] = [type.slice(0, mediaType.length), type.slice(mediaType.length)]
+  return given.toLowerCase() === mediaType && UTF8_PARAMETER.test(parameter)
+}
+
+/** Accepts as request bodies JSON in UTF-8 only, and lines of JSON for the operations that take them. */
 export function acceptJsonOnly(app: FastifyInstance): void {
   deferContinue(app)
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, bytes: Buffer) =>
     parseJson(bytes, request.routeOptions.config.maxBodyValues ?? MAX_VALUES),
   )
+  app.addContentTypeParser(NDJSON, async (request: FastifyRequest, payload: Readable) =>
+    partsOf(payload, request.routeOptions.bodyLimit),
+  )
   app.addHook('preParsing', async (request, reply) => {
     if (request.method === 'GET' || request.method === 'HEAD') return
     const { 'content-type': type, 'content-encoding': encoding } = request.headers
     const isRepeated = Number(request.raw.headersDistinct?.['content-type']?.length) > 1
-    if (encoding !== undefined || isRepeated || (type !== undefined && !JSON_UTF8.test(type))) {
-      throw unsupportedMediaType()
+    const { mediaType = 'application/json' } = request.routeOptions.config
+    if (encoding !== undefined || isRepeated || (type !== undefined && !isOf(mediaType, type))) {
+      throw unsupportedMediaType(mediaType)
     }
     // Only now, after the key check.
     if (request.headers.expect === '100-continue') reply.raw.writeContinue()
@@ -48,6 +63,30 @@ export function acceptJsonOnly(app: FastifyInstance): void {
 function deferContinue(app: FastifyInstance): void {
   for (const event of ['checkContinue', 'checkExpectation']) {
     app.server.on(event, (request, response) => app.server.emit('request', request, response))
+  }
+}
+
+/**
+ * The parts of a body as they arrive. What is not read is discarded, so that the connection can be used again.
+ *
+ * @throws ApiError payload_too_large; invalid_request for a body that is cut off
+ */
+async function* partsOf(payload: Readable, limit_bytes: number): AsyncGenerator<Buffer> {
+  let bytes = 0
+  const parts: AsyncIterator<Buffer> = payload.iterator({ destroyOnReturn: false })
+  try {
+    for (;;) {
+      const part = await parts.next().catch(() => {
+        throw malformedRequest('The body is cut off.')
+      })
+      if (part.done) return
+      bytes += part.value.length
+      if (bytes > limit_bytes) throw payloadTooLarge(limit_bytes)
+      yield part.value
+    }
+  } finally {
+    await parts.return?.()
+    payload.resume()
   }
 }
 

@@ -12,7 +12,7 @@ export interface ApiDocument {
 
 export interface Operation {
   operationId: string
-  requestBody?: { required?: boolean; 'x-max-bytes'?: number }
+  requestBody?: { required?: boolean; content: Record<string, unknown>; 'x-max-bytes'?: number }
   responses: Record<string, { headers?: Record<string, unknown> }>
   'x-required-scope'?: string
 }

@@ -13,7 +13,7 @@ import { MAX_BODY_bytes } from './body.ts'
 
 /** Errors of Fastify that the document has a code for. */
 const CLIENT_ERRORS: Record<string, (limit_bytes: number) => ApiError> = {
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: unsupportedMediaType,
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => unsupportedMediaType(),
   FST_ERR_CTP_BODY_TOO_LARGE: payloadTooLarge,
 }
 

@@ -9,6 +9,7 @@ export type OperationId = keyof operations
 type NamedKeys<T> = { [K in keyof T as string extends K ? never : K]: T[K] }
 type ParametersOf<K extends OperationId> = operations[K]['parameters']
 type Body<T> = T extends { content: { 'application/json': infer B } } ? B : undefined
+type RequestBody<T> = T extends { content: { 'application/x-ndjson': string } } ? AsyncIterable<Buffer> : Body<T>
 type Success<K extends OperationId> = operations[K]['responses'][200]
 type SuccessHeader<K extends OperationId> = keyof NamedKeys<Success<K>['headers']>
 
@@ -21,7 +22,7 @@ export interface OperationRequest<K extends OperationId> {
   path: ParametersOf<K>['path']
   query: WithDefaults<NonNullable<ParametersOf<K>['query']>>
   headers: NonNullable<ParametersOf<K>['header']>
-  body: operations[K] extends { requestBody: infer B } ? Body<B> : undefined
+  body: operations[K] extends { requestBody: infer B } ? RequestBody<B> : undefined
   /** Checks once more, after a long time, that the key gives access. Throws ApiError unauthorized. */
   confirmKey: () => Promise<void>
   /** What a read may hold in memory. */

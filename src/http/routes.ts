@@ -7,7 +7,7 @@ import { Page } from '../domain/cursor.ts'
 import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
 import { batchBody } from './batch.ts'
-import { MAX_VALUES_PER_ITEM, missingBody } from './body.ts'
+import { MAX_VALUES_PER_ITEM, missingBody, NDJSON } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
@@ -21,6 +21,8 @@ interface RoutesOptions<Context> {
   context: Context
   authenticator: Authenticator
   gate: ReadGate
+  /** The largest body of an import; the document says the default. */
+  maxImport_bytes: number
   /** Path prefix of every route, `''` for none. */
   basePath: string
 }
@@ -104,12 +106,15 @@ function routeOf<Context, K extends OperationId>(
   const handler = options.handlers[operationId] as Handler<K, Context>
   const isRead = scopeOf(operationId, operation) === 'read'
   const isConditional = '304' in operation.responses
-  const maxBytes = operation.requestBody?.['x-max-bytes']
+  const { content = {}, 'x-max-bytes': documented_bytes } = operation.requestBody ?? {}
+  const isImport = NDJSON in content
+  const maxBytes = isImport ? options.maxImport_bytes : documented_bytes
   const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
     ...(operation.requestBody?.required && { preValidation: requireBody }),
     ...(maxBytes !== undefined && { bodyLimit: maxBytes }),
+    ...(isImport && { config: { mediaType: NDJSON } }),
     ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
     ...(isConditional && {
       serializerCompiler: serializeUnlessDone(serializeOnce),

@@ -72,7 +72,8 @@ const PATTERNS = new Map<string | undefined, string>([
  * that says how to fix it.
  */
 export const validatorCompiler: FastifySchemaCompiler<Schema> = ({ schema, httpPart }) => {
-  if (httpPart === 'body') return bodyValidator(schema)
+  // Lines are validated as they are read.
+  if (httpPart === 'body') return schema.type === 'string' ? () => true : bodyValidator(schema)
   if (httpPart === 'headers') return headersValidator(schema)
   return parametersValidator(schema, httpPart === 'params' ? '/path' : '/query')
 }

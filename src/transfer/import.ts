@@ -2,7 +2,7 @@ import type pg from 'pg'
 import { beginLongTransaction, LazyTransaction } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
-import { Merge } from './merge.ts'
+import { Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
 import { ensureTables } from './tables.ts'
@@ -14,22 +14,17 @@ export interface ImportOptions {
   now?: Date
   /** Called often while reading, and at each step of merging. */
   onProgress?: (progress: ImportProgress) => void
+  /** The project that all records are of, who need not say so; without it, of any. */
+  project_id?: string | undefined
   /** How long to wait for the lock of a project; without it, until it is free. */
   lockTimeout_ms?: number
   /** How much is sent and merged at once; the result does not depend on it. Tests make it small. */
   sizes?: Partial<ImportSizes>
 }
 
-export interface ImportSizes {
+export interface ImportSizes extends MergeSizes {
   /** How many characters of lines are buffered before their rows are sent. */
   batch_characters: number
-  /**
-   * How many table pages of 8 KiB one statement of the merge reads its rows from. It bounds the memory that PostgreSQL
-   * takes for the foreign key checks of the statement, and the time between two progress reports.
-   */
-  chunk_pages: number
-  /** Up to how many rows the merge relies on prepared statements, without looking at what is stored before it plans them. */
-  small_rows: number
   /** From how many lines on the tables are analyzed right away instead of waiting for autovacuum. */
   analyze_from_lines: number
 }
@@ -81,7 +76,7 @@ export interface ImportSummary {
 export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {}, lockTimeout_ms, ...options }: ImportOptions = {},
+  { now = new Date(), onProgress = () => {}, project_id, lockTimeout_ms, ...options }: ImportOptions = {},
 ): Promise<ImportSummary> {
   const sizes = { ...SIZES, ...options.sizes }
   const transaction = new LazyTransaction(pool, async (client) => {
@@ -89,7 +84,7 @@ export async function importRecords(
     await beginLongTransaction(client, 'READ COMMITTED', lockTimeout_ms)
   })
   try {
-    const summary = await importInto(transaction, input, { now, onProgress, sizes })
+    const summary = await importInto(transaction, input, { now, project_id, onProgress, sizes })
     await transaction.end('COMMIT')
     if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
     return summary
@@ -101,18 +96,18 @@ export async function importRecords(
   }
 }
 
-interface Importing extends Required<Pick<ImportOptions, 'now' | 'onProgress'>> {
+interface Importing extends Required<Pick<ImportOptions, 'now' | 'onProgress'>>, Pick<ImportOptions, 'project_id'> {
   sizes: ImportSizes
 }
 
 async function importInto(
   transaction: LazyTransaction,
   input: AsyncIterable<Buffer | string>,
-  { now, onProgress, sizes }: Importing,
+  { now, project_id, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
   const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
-  const limits = limitsAt(now)
+  const limits = limitsAt(now, project_id)
   let bytes = 0
 
   const addLines = async (lines: Iterable<string>) => {

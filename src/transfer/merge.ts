@@ -1,7 +1,6 @@
 import type pg from 'pg'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
 import { isPipelined } from './client.ts'
-import type { ImportSizes } from './import.ts'
 import { ImportConflict, type ImportIssue } from './issues.ts'
 import {
   AFFECTED_PROJECTS,
@@ -30,6 +29,16 @@ interface MergeCounts {
   records: number
   added: number
   updated: number
+}
+
+export interface MergeSizes {
+  /**
+   * How many table pages of 8 KiB one statement of the merge reads its rows from. It bounds the memory that PostgreSQL
+   * takes for the foreign key checks of the statement, and the time between two progress reports.
+   */
+  chunk_pages: number
+  /** Up to how many rows are merged by prepared statements. */
+  small_rows: number
 }
 
 interface Statement {
@@ -87,7 +96,7 @@ export class Merge {
     client: pg.ClientBase,
     rows: Record<StagedKind, number>,
     now: Date,
-    { chunk_pages, small_rows }: Pick<ImportSizes, 'chunk_pages' | 'small_rows'>,
+    { chunk_pages, small_rows }: MergeSizes,
     onStep: (step: string, mergedLines: number) => void,
   ) {
     this.#client = client

@@ -112,16 +112,19 @@ class InvalidField extends Error {
   }
 }
 
-/** The latest times that an import accepts, as ISO timestamps, which sort as text. */
+/** What an import accepts. Times are ISO timestamps, which sort as text. */
 export interface Limits {
   now: string
   latestEvent: string
+  /** The project that all records are of, who need not say so; without it, they may be of any and say which. */
+  project_id: string | undefined
 }
 
 /** What an import at this time accepts: nothing published later, no event more than 24 hours later. */
-export const limitsAt = (now: Date): Limits => ({
+export const limitsAt = (now: Date, project_id?: string): Limits => ({
   now: now.toISOString(),
   latestEvent: new Date(now.getTime() + MAX_AHEAD_ms).toISOString(),
+  project_id,
 })
 
 /** Validates a field's value and returns it normalized. @throws InvalidField */
@@ -320,6 +323,9 @@ export const FIELDS = {
 
 export const RECORD_TYPES = Object.keys(FIELDS) as RecordType[]
 
+/** Those that the records of a project can have: projects are the operator's. */
+const TYPES_IN_PROJECT = RECORD_TYPES.filter((type) => type !== 'project')
+
 /** What the records of a type may have, as arrays because every line loops over them. */
 interface RecordShape {
   names: string[]
@@ -365,7 +371,16 @@ function readRecord(line: string, limits: Limits): ImportRecord {
   }
   if (!isObject(object)) throw new InvalidField('', 'must be one JSON object')
   const shape = typeof object.type === 'string' ? SHAPES.get(object.type) : undefined
-  if (!shape) throw new InvalidField('/type', `must be one of ${RECORD_TYPES.join(', ')}`)
+  const types = limits.project_id === undefined ? RECORD_TYPES : TYPES_IN_PROJECT
+  if (!shape || !types.includes(object.type as RecordType)) {
+    throw new InvalidField('/type', `must be one of ${types.join(', ')}`)
+  }
+  if (limits.project_id !== undefined) {
+    object.project_id ??= limits.project_id
+    if (object.project_id !== limits.project_id) {
+      throw new InvalidField('/project_id', 'must be the project of the path; leave it out')
+    }
+  }
 
   for (const { name, pointer, field } of shape.fields) {
     const value = object[name]

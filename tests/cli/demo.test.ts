@@ -53,6 +53,15 @@ async function spoilFile(text: string): Promise<void> {
 
 test.each([
   ['is revoked', (key: string) => flowtrail('keys', 'revoke', parseKey(key)?.key_id ?? '')],
+  [
+    'lacks a scope',
+    (key: string) =>
+      db
+        .updateTable('api_keys')
+        .set({ scopes: ['read'] })
+        .where('key_id', '=', parseKey(key)?.key_id ?? '')
+        .execute(),
+  ],
   ['has expired', (key: string) => flowtrail('keys', 'rotate', parseKey(key)?.key_id ?? '', '--overlap', '0h')],
   ['is truncated in the file, which anyone can read', (key: string) => spoilFile(key.slice(0, -1))],
 ])('demo replaces a key that %s', async (_, spoil) => {
@@ -71,6 +80,8 @@ test('demo loads the project under another id, and does not touch the key of dem
   expect(await readFile(`${keyFile()}-trial`, 'utf8')).toBe(`${key}\n`)
   expect(await demo()).toBe(own)
   const rows = JSON.parse(await flowtrail('keys', 'list', '--project', 'trial', '--json')) as object[]
-  expect(rows).toMatchObject([{ key_id: parseKey(key)?.key_id, name: 'demo', scopes: ['read', 'events:write'] }])
+  expect(rows).toMatchObject([
+    { key_id: parseKey(key)?.key_id, name: 'demo', scopes: ['read', 'events:write', 'import'] },
+  ])
   expect(await entriesOf('trial')).toBe(5)
 })

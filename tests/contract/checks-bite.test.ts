@@ -11,7 +11,8 @@ import { errorHandler } from '../../src/http/error-handler.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { Importer } from '../../src/transfer/importer.ts'
+import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { responseViolations, watchResponses } from '../support/contract.ts'
 import { exampleCall } from '../support/example-call.ts'
 import { foreignContent, type Watermarks } from '../support/twins.ts'
@@ -197,9 +198,11 @@ describe('watchResponses', () => {
         db: api.db,
         recorder: new Recorder(createPool(api.databaseUrl)),
         followers: new Followers(api.db, { maxFollowers: 1 }),
+        importer: new Importer(createPool(api.databaseUrl)),
       },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       gate: new ReadGate(),
+      maxImport_bytes: PLAIN_CONFIG.maxImport_bytes,
       basePath: '',
     })
     await app.inject({ url: exampleCall('listModuleVersions').path, headers: { 'x-api-key': api.key } })

@@ -13,7 +13,8 @@ import { type ApiDocument, type Operation, readDocument } from '../../src/http/d
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import { type Call, createTestApp, type TestApp } from '../support/app.ts'
+import { Importer } from '../../src/transfer/importer.ts'
+import { type Call, createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { document, operations, type Schema } from '../support/contract.ts'
 import { exampleCall, operationIds } from '../support/example-call.ts'
 
@@ -78,7 +79,7 @@ describe('the document', () => {
   test.each(documented)('describes $operationId in full', (operation) => {
     expect(operation).toMatchObject({
       tags: [expect.stringMatching(/./)],
-      operationId: expect.stringMatching(/^(list|get|record)[A-Z]/),
+      operationId: expect.stringMatching(/^(list|get|record|import)[A-Z]/),
       summary: expect.stringMatching(/^[A-Z].*[^.]$/),
       description: expect.stringMatching(/\.\s*$/),
       'x-required-scope': expect.toBeOneOf([...SCOPES]),
@@ -111,9 +112,11 @@ describe('the service refuses to start', () => {
         db: api.db,
         recorder: new Recorder(createPool(api.databaseUrl)),
         followers: new Followers(api.db, { maxFollowers: 1 }),
+        importer: new Importer(createPool(api.databaseUrl)),
       },
       authenticator: new Authenticator(api.db, undefined, () => {}),
       gate: new ReadGate(),
+      maxImport_bytes: PLAIN_CONFIG.maxImport_bytes,
       basePath: '',
     })
   }

@@ -56,6 +56,16 @@ const replays: Record<string, Case> = {
   headerOfSingleEvents: { headers: { 'idempotency-key': 'once' } },
   batchTooLarge: { body: ' '.repeat(4 * 1024 * 1024 + 1) },
 
+  importedVisit: {},
+  invalidRecord: {
+    body: `{"type":"group","group_id":"g"}\n{"type":"event","entry_id":"e","timestamp":"2026-03-01T09:52:00Z","event_type":"flowpage.viewed","view_type":"flowpage"}`,
+  },
+  emptyImport: { body: '' },
+  recordConflict: { body: `{"type":"event","entry_id":"e","timestamp":"2026-03-01T09:52:00Z","event_type":"opened"}` },
+  importTooLarge: { body: ' '.repeat(16 * 1024 * 1024 + 1) },
+  importScopeMissing: { scope: 'events:write' },
+  unsupportedImport: { headers: { 'content-type': 'application/json' } },
+
   unauthorized: { key: null },
   readScopeMissing: { scope: 'events:write' },
   writeScopeMissing: { scope: 'read' },
@@ -97,8 +107,8 @@ const responses = operationIds.flatMap((operationId) =>
 )
 
 const requests = operationIds.flatMap((operationId) =>
-  Object.entries(operations[operationId]?.requestBody?.content['application/json']?.examples ?? {}).map(
-    ([name, { value }]) => ({ operationId, name, value }),
+  Object.values(operations[operationId]?.requestBody?.content ?? {}).flatMap(({ examples = {} }) =>
+    Object.entries(examples).map(([name, { value }]) => ({ operationId, name, value })),
   ),
 )
 
@@ -112,6 +122,8 @@ function asProduced(operationId: OperationId, value: unknown): unknown {
     ...(event !== undefined && { event: asProduced(operationId, event) }),
     ...(position !== undefined && { position: expect.any(Number) }),
     ...(recorded_at !== undefined && { recorded_at: expect.any(String) }),
+    ...(operationId === 'importRecords' &&
+      'added' in (value as object) && { added: expect.any(Number), unchanged: expect.any(Number) }),
     ...(event_id !== undefined && operationId.startsWith('record') && { event_id: expect.any(String) }),
   }
 }

@@ -4,7 +4,7 @@ import { formatKey, generateKey } from '../../src/domain/api-key.ts'
 import { type ErrorCode, STATUS_OF } from '../../src/domain/errors.ts'
 import type { OperationId } from '../../src/http/operations.ts'
 import { operations, SECURITY_HEADERS } from '../support/contract.ts'
-import { operationIds } from '../support/example-call.ts'
+import { isWrite, operationIds } from '../support/example-call.ts'
 import { type Case, States } from './states.ts'
 
 type CodeOf<Status> = { [C in ErrorCode]: (typeof STATUS_OF)[C] extends Status ? C : never }[ErrorCode]
@@ -83,6 +83,19 @@ const matrix: Matrix = {
     413: { payload_too_large: { body: ' '.repeat(4 * 1024 * 1024 + 1) } },
     415: { unsupported_media_type: { headers: { 'content-type': 'text/plain' } } },
   },
+  importRecords: {
+    200: {},
+    ...errors,
+    400: { invalid_request: { body: '{}' } },
+    403: { insufficient_scope: { scope: 'events:write' } },
+    409: {
+      record_conflict: {
+        body: `{"type":"entry","entry_id":"e","module_id":"hair-quiz","contact_id":"c","updated_at":"2026-03-01T09:00:00Z"}`,
+      },
+    },
+    413: { payload_too_large: { body: ' '.repeat(16 * 1024 * 1024 + 1) } },
+    415: { unsupported_media_type: { headers: { 'content-type': 'application/json' } } },
+  },
 }
 
 interface Cell {
@@ -124,7 +137,7 @@ test.each(operationIds)('%s: the matrix has every documented status and code, an
 test.each(cells)('$name', async ({ operationId, status, code, how }) => {
   const requestId = `${operationId}-${status}`
   const response = await states.produce(operationId, { ...how, headers: { ...how.headers, 'x-request-id': requestId } })
-  const isRead = !operationId.startsWith('record')
+  const isRead = !isWrite(operationId)
   const isSuccess = code === undefined
 
   expect(response.statusCode).toBe(status)

@@ -6,7 +6,7 @@ import type { Scope } from '../../src/domain/api-key.ts'
 import type { OperationId } from '../../src/http/operations.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts'
-import { exampleCall, type Variation } from '../support/example-call.ts'
+import { exampleCall, isWrite, type Variation } from '../support/example-call.ts'
 
 /**
  * The states in which a service responds differently: `whole`; `written`, the same, for recording, which must not affect
@@ -59,7 +59,7 @@ export class States {
 
   /** Sends the request of a case, after what has to come before it. */
   async produce(operationId: OperationId, { at, scope, first, ...variation }: Case): Promise<LightMyRequestResponse> {
-    const app = this.#apps[at ?? (operationId.startsWith('record') ? 'written' : 'whole')]
+    const app = this.#apps[at ?? (isWrite(operationId) ? 'written' : 'whole')]
     const key =
       scope && (await createKey(app.db, 'demo', { name: `${scope} alone`, scopes: [scope], expires_at: null }))
     const call = exampleCall(operationId, { key, ...variation })

@@ -9,6 +9,7 @@ import type { Wait } from '../../src/domain/read-lease.ts'
 import { Followers } from '../../src/feed/followers.ts'
 import { listProjectEvents } from '../../src/handlers/events.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
+import { Importer } from '../../src/transfer/importer.ts'
 import { parsedEvent } from '../recording/fixture.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
@@ -188,6 +189,7 @@ export async function openHistories() {
   // Processes share no memory, and neither do recorders.
   const writePools = Array.from({ length: 3 }, () => openWritePool(url.href, { max: 2 }))
   const recorders = writePools.map((own) => new Recorder(own)) as [Recorder, Recorder, Recorder]
+  const importer = new Importer(importPool)
   const followers = new Followers(db, { maxFollowers: 2 * FOLLOWERS.length, pollInterval_ms: 1 })
 
   /** What there was in all histories. */
@@ -331,7 +333,7 @@ export async function openHistories() {
     while (position < last) {
       const isOver = last < Number.POSITIVE_INFINITY
       const query = { limit, direction: 'ASC', wait, ...place } as const
-      const page = await listProjectEvents({ ...request, query }, { db, followers, recorder: recorders[0] })
+      const page = await listProjectEvents({ ...request, query }, { db, followers, recorder: recorders[0], importer })
       const rows = page.rows as { custom_event_name?: string; position: number }[]
       for (const row of rows) {
         expect(row.position).toBeGreaterThan(position)

@@ -155,7 +155,8 @@ test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
   const writePool = openWritePool(api.databaseUrl, { max: 2 })
-  const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, logger: searchedLogger() })
+  const importPool = openWritePool(api.databaseUrl, { max: 2 })
+  const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, importPool, logger: searchedLogger() })
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode
   expect(await statusThere()).toBe(200)
@@ -164,7 +165,7 @@ test('revoking takes effect in another process as soon', async () => {
   expect(await statusThere()).toBe(401)
   vi.useRealTimers()
   await second.close()
-  await Promise.all([db.destroy(), writePool.end()])
+  await Promise.all([db.destroy(), writePool.end(), importPool.end()])
 })
 
 test('concurrent keys of two projects read the same module id each in its own project', async () => {

@@ -278,11 +278,13 @@ test('after 2,000 posts whose project was locked for several lock timeouts, all 
 
 test('after 500 posts whose clients hung up, all are recorded and the next ones are served', async () => {
   const writePool = openWritePool(api.databaseUrl, POOL)
+  const importPool = openWritePool(api.databaseUrl, POOL)
   const readDb = connectShared(api.databaseUrl, { max: 2 })
   const app = await buildApp({
     config: PLAIN_CONFIG,
     db: readDb,
     writePool,
+    importPool,
     recorder: LIMITS,
     logger: searchedLogger(),
   })
@@ -290,6 +292,7 @@ test('after 500 posts whose clients hung up, all are recorded and the next ones 
     await app.close()
     await readDb.destroy()
     await writePool.end()
+    await importPool.end()
   })
   const address = await app.listen({ host: '127.0.0.1', port: 0 })
   const headers = { 'x-api-key': api.key, 'content-type': 'application/json' }

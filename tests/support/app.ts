@@ -50,6 +50,7 @@ export const PLAIN_CONFIG: AppParts['config'] = {
   rateLimitPerMinute: undefined,
   trustProxy: false,
   maxConnections: 10_000,
+  maxImport_bytes: 16 * 1024 * 1024,
   maxFollowers: 2_000,
 }
 
@@ -95,11 +96,13 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
   const readDb = connectShared(address, { max: 2, ...timeouts })
   const writePool = openWritePool(address, { max: 4, ...timeouts })
+  const importPool = openWritePool(address, { max: 4, ...timeouts })
   const violations: string[] = []
   const app = await buildApp({
     config: { ...PLAIN_CONFIG, ...options.config },
     db: readDb,
     writePool,
+    importPool,
     logger: searchedLogger(options.logger),
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
@@ -138,6 +141,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
       await app.close()
       await readDb.destroy()
       await writePool.end()
+      await importPool.end()
       await db.destroy()
       await database.drop()
       assertContract()

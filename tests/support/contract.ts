@@ -30,7 +30,10 @@ export interface DocumentedOperation {
   summary: string
   description: string
   parameters: { name: string; in: string; description: string; example?: unknown }[]
-  requestBody?: { content: Record<string, { schema: Schema; examples?: Record<string, { value: unknown }> }> }
+  requestBody?: {
+    'x-max-bytes'?: number
+    content: Record<string, { schema: Schema; examples?: Record<string, { value: unknown }> }>
+  }
   responses: Record<string, DocumentedResponse>
 }
 interface Bundle {

@@ -23,6 +23,9 @@ const routes = new Map<string, DocumentedRoute>(
   ),
 )
 
+/** Whether an operation writes. */
+export const isWrite = (operationId: OperationId): boolean => routes.get(operationId)?.method === 'POST'
+
 export const operationIds = [...routes.keys()] as OperationId[]
 
 /**
@@ -36,8 +39,15 @@ export function exampleCall(operationId: OperationId, { path, query, body, ...re
   const values = { ...exampleParameters(operation, 'path'), ...path }
   const search = new URLSearchParams({ ...exampleParameters(operation, 'query'), ...query })
   const filled = template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name] ?? ''))
-  const [example] = Object.values(operation.requestBody?.content['application/json']?.examples ?? {})
-  return { method, path: search.size > 0 ? `${filled}?${search}` : filled, body: body ?? example?.value, ...rest }
+  const [[mediaType, { examples = {} }] = ['', {}]] = Object.entries(operation.requestBody?.content ?? {})
+  const [example] = Object.values(examples)
+  return {
+    method,
+    path: search.size > 0 ? `${filled}?${search}` : filled,
+    body: body ?? example?.value,
+    ...rest,
+    headers: { ...(mediaType && { 'content-type': mediaType }), ...rest.headers },
+  }
 }
 
 function exampleParameters(operation: DocumentedOperation, location: 'path' | 'query'): Record<string, string> {

@@ -14,7 +14,7 @@ type Plant = [place: string, target: string]
 const FORBIDDEN_FILES: Plant[] = [
   ['src/cli', 'src/http/auth.ts'],
   ['src/server.ts', 'src/queries/projects.ts'],
-  ['src/app.ts', 'src/transfer/import.ts'],
+  ['src/app.ts', 'src/demo/project.ts'],
   ['src/handlers/index.ts', 'src/recording/custom-event.ts'],
   ['src/handlers', 'src/handlers/events.ts'],
   ['src/feed', 'src/recording/custom-event.ts'],

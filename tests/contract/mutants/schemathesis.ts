@@ -15,7 +15,7 @@ import { searchedLogger } from '../../support/log-keys.ts'
 import { UNMODIFIED } from './detectors.ts'
 import { MUTANTS, mutationOf } from './mutants.ts'
 
-type Parts = Pick<AppParts, 'db' | 'writePool'>
+type Parts = Pick<AppParts, 'db' | 'writePool' | 'importPool'>
 
 const FUZZ = path.join(import.meta.dirname, '../fuzz/run')
 
@@ -28,7 +28,11 @@ export async function checkWithSchemathesis(mutants: string[], server: string): 
   await onServer(server, `CREATE DATABASE ${name}`)
   const url = databaseUrl(server, name)
   const db = connect(url, { max: 1 })
-  const parts = { db: connectShared(url, { max: 2 }), writePool: openWritePool(url, { max: 4 }) }
+  const parts = {
+    db: connectShared(url, { max: 2 }),
+    writePool: openWritePool(url, { max: 4 }),
+    importPool: openWritePool(url, { max: 4 }),
+  }
   const findings = new Map<string, string[]>()
   try {
     await migrate(db)
@@ -45,7 +49,7 @@ export async function checkWithSchemathesis(mutants: string[], server: string): 
       }),
     )
   } finally {
-    await Promise.all([db.destroy(), parts.db.destroy(), parts.writePool.end()])
+    await Promise.all([db.destroy(), parts.db.destroy(), parts.writePool.end(), parts.importPool.end()])
     await onServer(server, `DROP DATABASE ${name} WITH (FORCE)`)
   }
   return findings

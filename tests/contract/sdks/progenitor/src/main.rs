@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 mod flowtrail {
     progenitor::generate_api!(
-        spec = "../../../../openapi/openapi.yaml",
+        spec = "generated/no-import.yaml",
         interface = Builder,
         // A `serde_json::Value` is a gap in the document; having no order, it does not compile.
         derives = [PartialEq, PartialOrd],

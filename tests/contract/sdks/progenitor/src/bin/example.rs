@@ -7,7 +7,7 @@ use flowtrail::{Client, Error, types};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 mod flowtrail {
-    progenitor::generate_api!(spec = "../../../../openapi/openapi.yaml", interface = Builder);
+    progenitor::generate_api!(spec = "generated/no-import.yaml", interface = Builder);
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,0 +1,333 @@
+import { request as httpRequest } from 'node:http'
+import { connect } from 'node:net'
+import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { gzipSync } from 'node:zlib'
+import { sql } from 'kysely'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { createKey } from '../../src/cli/keys.ts'
+import { openWritePool } from '../../src/database/open.ts'
+import { toApiError } from '../../src/http/error-handler.ts'
+import { Importer } from '../../src/transfer/importer.ts'
+import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
+import { document } from '../support/contract.ts'
+import { rowCounts } from './requests.ts'
+
+// importRecords: what `flowtrail import` does, for one project and over HTTP (tests/transfer has the rules of the merge).
+
+const PATH = '/projects/demo/records'
+const NDJSON = 'application/x-ndjson'
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp()
+})
+afterAll(() => api.close())
+
+async function another(options: TestAppOptions): Promise<TestApp> {
+  const app = await createTestApp({ twins: false, ...options })
+  onTestFinished(() => app.close())
+  return app
+}
+
+const linesOf = (records: (object | string)[]): string =>
+  records.map((record) => (typeof record === 'string' ? record : JSON.stringify(record))).join('\n')
+
+const send = (records: (object | string)[] | Buffer, headers: Record<string, string> = {}, to = api) =>
+  to.call({
+    method: 'POST',
+    path: PATH,
+    body: Array.isArray(records) ? linesOf(records) : records,
+    headers: { 'content-type': NDJSON, ...headers },
+  })
+
+let visits = 0
+/** A contact, its entry, and as many page views. */
+function visit(views: number) {
+  visits += 1
+  const [entry_id, contact_id] = [`entry-${visits}`, `contact-${visits}`]
+  const contact = { type: 'contact', contact_id, identifiers: [{ key: 'email', value: `"${visits}@example.com"` }] }
+  const entry = { type: 'entry', entry_id, module_id: 'skin-quiz', contact_id, updated_at: '2026-03-01T09:52:00.000Z' }
+  const pages = Array.from({ length: views }, (_, i) => view(entry_id, i))
+  return { entry_id, contact, entry, views: pages, all: [contact, entry, ...pages] }
+}
+
+const view = (entry_id: string, i: number, changes: object = {}) => ({
+  ...{ type: 'event', entry_id, event_id: `${entry_id}-${i}`, event_type: 'flowpage.viewed', view_type: 'flowpage' },
+  ...{ timestamp: new Date(Date.UTC(2026, 2, 1, 9, 52, i)).toISOString() },
+  ...{ page_id: `p${i}`, page_key: `page-${i}`, page_index: i, total_pages: 9, ...changes },
+})
+
+const read = async (path: string, from = api) => (await from.call({ path: `/projects/demo/${path}` })).json()
+
+describe('a visit', () => {
+  test('is listed, and in the feed, the next moment', async () => {
+    const { entry_id, all } = visit(3)
+    const response = await send(all)
+    expect([response.statusCode, response.json()]).toEqual([200, { records: 5, added: 5, changed: 0, unchanged: 0 }])
+    expect(response.headers['cache-control']).toBe('no-store')
+    expect(await read(`entries/${entry_id}`)).toMatchObject({ entry_id, module_id: 'skin-quiz' })
+    const shown = [
+      ...(await read(`entries/${entry_id}/events?direction=ASC`)),
+      ...(await read('events?limit=3')).toReversed(),
+    ]
+    expect(shown.map(({ event_id, max_page_index }) => [event_id, max_page_index])).toEqual([
+      ...[0, 1, 2].map((i) => [`${entry_id}-${i}`, i]),
+      ...[0, 1, 2].map((i) => [`${entry_id}-${i}`, i]),
+    ])
+  })
+
+  test('that is sent as it goes grows page by page', async () => {
+    const { entry_id, contact, entry, views } = visit(3)
+    await send([contact, entry])
+    for (const page of views) expect((await send([page])).json()).toMatchObject({ records: 1, added: 1 })
+    const later = { ...entry, updated_at: '2026-03-01T09:53:00.000Z', entry_data: '{"skin":"dry"}' }
+    expect((await send([later])).json()).toEqual({ records: 1, added: 0, changed: 1, unchanged: 0 })
+    expect(await read(`entries/${entry_id}`)).toMatchObject({ entry_data: '{"skin":"dry"}' })
+    expect(await read(`entries/${entry_id}/events`)).toHaveLength(3)
+  })
+
+  test('that is sent twice is stored once, also without ids of events', async () => {
+    const { all } = visit(2)
+    const anonymous = all.map((record) => ({ ...record, event_id: undefined }))
+    expect((await send(anonymous)).json()).toEqual({ records: 4, added: 4, changed: 0, unchanged: 0 })
+    // With the project's id or without, it is the same record.
+    const again = anonymous.map((record) => ({ ...record, project_id: 'demo' }))
+    expect((await send(again)).json()).toEqual({ records: 4, added: 0, changed: 0, unchanged: 4 })
+  })
+
+  test('may have a record on several lines, which is one', async () => {
+    const { all } = visit(1)
+    expect((await send([...all, ...all])).json()).toEqual({ records: 3, added: 3, changed: 0, unchanged: 0 })
+  })
+
+  test('may come with the module, and end in a line break', async () => {
+    const module = { type: 'module', module_id: 'fresh', group_id: 'new', title: 'Fresh' }
+    const version = { type: 'module_version', module_id: 'fresh', version_number: 1, json_string: '{}' }
+    const times = { saved_at: '2026-03-01T00:00:00Z', published_at: '2026-03-01T00:00:00Z' }
+    const body = linesOf([{ type: 'group', group_id: 'new' }, module, { ...version, ...times }])
+    expect((await send(Buffer.from(`${body}\r\n`))).json()).toMatchObject({ records: 3, added: 3 })
+    expect(await read('modules/fresh')).toMatchObject({ title: 'Fresh', json_string_prod: '{}' })
+  })
+})
+
+test('many records are imported by the same rules', async () => {
+  const { entry_id, contact, entry, views } = visit(3_000)
+  expect((await send([contact, entry, ...views])).json()).toMatchObject({ records: 3_002, added: 3_002 })
+  expect((await send([contact, entry, ...views])).json()).toMatchObject({ records: 3_002, unchanged: 3_002 })
+  const rows: { entry_id: string; page_views: unknown[] }[] = await read('entries-page-views?limit=1000')
+  expect(rows.find((row) => row.entry_id === entry_id)?.page_views).toHaveLength(3_000)
+})
+
+/** The records, which must leave nothing behind. */
+async function expectRefused(records: (object | string)[] | Buffer, status: number, headers?: Record<string, string>) {
+  const before = await rowCounts(api.db)
+  const response = await send(records, headers)
+  expect([response.statusCode, await rowCounts(api.db)]).toEqual([status, before])
+  return response.json().error
+}
+
+describe('a bad line is reported by its number, and nothing is imported', () => {
+  const good = visit(1)
+  test.each<[string, (object | string)[] | Buffer, pointer: string, message: string]>([
+    ['behind good ones', [...good.all, view('e', 1, { page_index: -1 })], '/body/4/page_index', 'must be an integer'],
+    ['without a field', [{ type: 'entry' }], '/body/1/entry_id', 'is required'],
+    ['with an unknown field', [{ ...good.contact, 'a/b': 1 }], '/body/1/a~1b', 'is not a known field'],
+    ['of another project', [{ ...good.contact, project_id: 'other' }], '/body/1/project_id', 'project of the path'],
+    ['of no project', [{ ...good.contact, project_id: 1 }], '/body/1/project_id', 'project of the path'],
+    ['that is a project', [{ type: 'project', project_id: 'demo' }], '/body/1/type', 'must be one of group, module'],
+    ['of no type', [{ type: 'user' }], '/body/1/type', 'must be one of group, module'],
+    ['that is no object', [good.contact, '[]'], '/body/2', 'must be one JSON object'],
+    ['that is no JSON', [good.contact, '{"type":"entry"'], '/body/2', 'must be one JSON object'],
+    ['that is empty', [good.contact, '', good.entry], '/body/2', 'empty lines are not allowed'],
+    ['nested deeply', [`{"type":${'['.repeat(100_000)}`], '/body/1', 'must be one JSON object'],
+    ['not in UTF-8', Buffer.from([0x7b, 0xff, 0x7d, 0x0a]), '/body/1', 'must be UTF-8'],
+  ])('%s', async (_, records, pointer, message) => {
+    const { code, details } = await expectRefused(records, 400)
+    expect([code, details]).toEqual(['invalid_request', [{ pointer, message: expect.stringContaining(message) }]])
+  })
+
+  test('in a large body, of which much has been sent to the database', async () => {
+    const { contact, entry, views } = visit(5_000)
+    const error = await expectRefused([contact, entry, ...views, '{}'], 400)
+    expect(error.details).toMatchObject([{ pointer: '/body/5003/type' }])
+    expect((await send(visit(1).all)).statusCode).toBe(200)
+  })
+})
+
+describe('a contradiction is a conflict, and nothing is imported', () => {
+  const stored = visit(1)
+  beforeAll(() => send(stored.all))
+  test.each<[string, () => object[], pointer: string]>([
+    ['an event of no entry', () => [view('nowhere', 1)], '/body/1/entry_id'],
+    ['another event under the same id', () => [{ ...stored.views[0], page_key: 'else' }], '/body/1/page_key'],
+    [
+      'another contact of an entry',
+      () => [visit(0).contact, { ...stored.entry, contact_id: `contact-${visits}` }],
+      '/body/2/contact_id',
+    ],
+    [
+      "another contact's identifier",
+      () => [{ ...visit(0).contact, identifiers: stored.contact.identifiers }],
+      '/body/1/identifiers/0',
+    ],
+    ['an entry before its contact', () => visit(1).all.toReversed(), '/body/1/entry_id'],
+  ])('%s', async (_, records, pointer) => {
+    const { code, details } = await expectRefused(records(), 409)
+    expect([code, details]).toEqual(['record_conflict', [{ pointer, message: expect.any(String) }]])
+  })
+})
+
+test('a body without records is refused', async () => {
+  expect(await expectRefused(Buffer.alloc(0), 400)).toMatchObject({ message: expect.stringContaining('no records') })
+})
+
+test.each([
+  ['application/json', {}],
+  ['text/plain', {}],
+  [`${NDJSON}; charset=latin1`, {}],
+  [`${NDJSON}x`, {}],
+  [NDJSON, { 'content-encoding': 'gzip' }],
+])('the media type %s %o is refused', async (type, headers) => {
+  const body = 'content-encoding' in headers ? gzipSync(linesOf(visit(1).all)) : visit(1).all
+  const error = await expectRefused(body, 415, { 'content-type': type, ...headers })
+  expect(error.message).toContain(`Content-Type: ${NDJSON}`)
+})
+
+test('the media type may have its charset', async () => {
+  expect((await send(visit(1).all, { 'content-type': `${NDJSON}; charset=UTF-8` })).statusCode).toBe(200)
+})
+
+test('the default limit is that of the document', () => {
+  expect(PLAIN_CONFIG.maxImport_bytes).toBe(
+    document.paths['/projects/{projectId}/records']?.post?.requestBody?.['x-max-bytes'],
+  )
+})
+
+describe('a body over the limit', () => {
+  test.each([undefined, 2_000])('of %s bytes is refused', async (maxImport_bytes) => {
+    const own = maxImport_bytes === undefined ? api : await another({ config: { maxImport_bytes } })
+    const limit = maxImport_bytes ?? 16 * 1024 * 1024
+    const line = `${JSON.stringify({ type: 'group', group_id: 'g' })}\n`
+    const response = await send(Buffer.from(line.repeat(limit / line.length + 1)), {}, own)
+    expect([response.statusCode, response.json().error]).toEqual([
+      413,
+      { code: 'payload_too_large', message: `The body exceeds the limit of ${limit} bytes.` },
+    ])
+    // A line without end.
+    expect((await send(Buffer.alloc(limit + 1, '{'), {}, own)).statusCode).toBe(413)
+    expect((await read('modules', own)).every((row: { group_id: string }) => row.group_id !== 'g')).toBe(true)
+  })
+
+  test('gets its response over a connection, which stays usable', async () => {
+    const own = await another({ config: { maxImport_bytes: 2_000 } })
+    const { port } = new URL(await own.listen())
+    const call = () =>
+      new Promise<[number | undefined, string]>((resolve, reject) => {
+        const sent = httpRequest({
+          port,
+          method: 'POST',
+          path: PATH,
+          headers: { 'x-api-key': own.key, 'content-type': NDJSON },
+        })
+        sent.on('response', async (response) => resolve([response.statusCode, await text(response)]))
+        sent.on('error', reject)
+        sent.end(Buffer.alloc(500_000, '{'))
+      })
+    for (let i = 0; i < 3; i += 1) expect(await call()).toEqual([413, expect.any(String)])
+  })
+})
+
+test('a key needs the scope import, which is not one of the default ones', async () => {
+  const key = await createKey(api.db, 'demo', { name: 'no import', scopes: ['read', 'events:write'], expires_at: null })
+  expect(await expectRefused(visit(1).all, 403, { 'x-api-key': key })).toMatchObject({ code: 'insufficient_scope' })
+})
+
+test('an import that is cut off leaves nothing, and its place to others', async () => {
+  const own = await another({})
+  const { port } = new URL(await own.listen())
+  const { contact, entry_id } = visit(1)
+  for (let i = 0; i < 20; i += 1) {
+    const socket = connect(Number(port), '127.0.0.1')
+    socket.write(
+      `POST ${PATH} HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${own.key}\r\nContent-Type: ${NDJSON}\r\nContent-Length: 9999\r\n\r\n` +
+        `${JSON.stringify(contact)}\n{"type":"entry","entry_id":"${entry_id}`,
+    )
+    await new Promise((resolve) => socket.once('ready', resolve))
+    socket.destroy()
+    await new Promise((resolve) => socket.once('close', resolve))
+  }
+  expect((await send(visit(1).all, {}, own)).json()).toMatchObject({ added: 3 })
+  expect((await own.call({ path: `/projects/demo/entries/${entry_id}` })).statusCode).toBe(404)
+})
+
+describe('at most so many imports run at once', () => {
+  /** Begins an import whose body does not end. @returns how to end it, and its status */
+  async function begin(own: TestApp, port: string) {
+    const [received, response] = [Promise.withResolvers<void>(), Promise.withResolvers<number>()]
+    const sent = httpRequest({
+      ...{ port, method: 'POST', path: PATH },
+      headers: { 'x-api-key': own.key, 'content-type': NDJSON, expect: '100-continue' },
+    })
+    sent.on('continue', received.resolve)
+    sent.on('response', (answer) => {
+      answer.resume()
+      received.resolve()
+      response.resolve(answer.statusCode as number)
+    })
+    sent.flushHeaders()
+    await received.promise
+    return {
+      response: response.promise,
+      end: () => sent.end(linesOf(visit(1).all)),
+      cancel: () => sent.destroy(),
+    }
+  }
+
+  test('half of them in one project; one more gets a 503', async () => {
+    const own = await another({})
+    const { port } = new URL(await own.listen())
+    const [first, second, third] = [await begin(own, port), await begin(own, port), await begin(own, port)]
+    expect(await third.response).toBe(503)
+    third.cancel()
+    for (const one of [first, second]) one.end()
+    expect(await Promise.all([first.response, second.response])).toEqual([200, 200])
+    expect((await send(visit(1).all, {}, own)).statusCode).toBe(200)
+  })
+})
+
+test('an import does not wait forever for a project that another writer holds', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  onTestFinished(() => pool.end())
+  const { all } = visit(1)
+  const importAll = () => new Importer(pool, 50).import('demo', Readable.from([Buffer.from(linesOf(all))]))
+  await api.db.transaction().execute(async (trx) => {
+    await sql`SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE`.execute(trx)
+    expect(toApiError(await importAll().catch((error: unknown) => error))).toMatchObject({ status: 503 })
+  })
+  expect(await importAll()).toMatchObject({ added: 3 })
+})
+
+test('imports and recordings at the same time are all stored', async () => {
+  const own = await another({})
+  await importInto(own.databaseUrl, [{ type: 'project', project_id: 'demo' }])
+  const all = Array.from({ length: 20 }, () => visit(5))
+  const event = {
+    module_id: 'skin-quiz',
+    timestamp: '2026-03-01T10:00:00Z',
+    custom_event_name: 'beside',
+    identifiers: [{ key: 'email', value: '"beside@example.com"' }],
+  }
+  const statuses = await Promise.all(
+    all.flatMap(({ all }, i) => [
+      own.call({ method: 'POST', path: '/projects/demo/events', body: event }).then((r) => r.statusCode),
+      ...(i < 2 ? [send(all, {}, own).then((r) => r.statusCode)] : []),
+    ]),
+  )
+  expect(new Set(statuses)).toEqual(new Set([200]))
+  const { rows } = await sql<{
+    count: number
+  }>`SELECT count(*)::integer AS count, count(DISTINCT position)::integer AS positions
+    FROM events WHERE project_id = 'demo' AND (custom_event_name = 'beside' OR event_id LIKE 'entry-%')`.execute(own.db)
+  expect(rows).toEqual([{ count: 30, positions: 30 }])
+})
