@@ -1,0 +1,66 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
+import { createInterface } from 'node:readline'
+import { text } from 'node:stream/consumers'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+// What docs/recording.md shows is run here as it stands.
+
+const ROOT = path.join(import.meta.dirname, '../..')
+
+let api: TestApp
+let environment: Record<string, string | undefined>
+beforeAll(async () => {
+  api = await createTestApp({ twins: false })
+  environment = { FLOWTRAIL_URL: await api.listen(), FLOWTRAIL_PROJECT: 'demo', FLOWTRAIL_KEY: api.key }
+})
+afterAll(() => api.close())
+
+function node(args: string[]) {
+  const child = spawn(process.execPath, args, {
+    cwd: ROOT,
+    env: { PATH: process.env.PATH, ...environment, PORT: '0' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  onTestFinished(() => void child.kill())
+  return child
+}
+
+const feed = async (): Promise<Record<string, unknown>[]> =>
+  (await api.call({ path: '/projects/demo/events?limit=100' })).json()
+
+test('the snippets for a server and a worker queue record each event once', async () => {
+  const guide = await readFile(path.join(ROOT, 'docs/recording.md'), 'utf8')
+  const code = [...guide.matchAll(/^```js\n(.*?)^```$/gms)].map(([, block]) => block).join('\n')
+  const child = node(['--input-type=module', '--eval', code])
+  const [printed, errors] = await Promise.all([text(child.stdout), text(child.stderr)])
+  expect(errors).toBe('')
+  expect(printed.trim().split('\n')).toEqual([
+    'done 10041',
+    'done 10042',
+    expect.stringMatching(/^refused 10043 .*\/body\/events\/2\/identifiers\/0\/value/),
+  ])
+  const orders = (await feed()).filter(({ custom_event_name }) => custom_event_name === 'order_placed')
+  expect(orders.map(({ custom_event_props }) => JSON.parse(String(custom_event_props)).order)).toEqual([10042, 10041])
+})
+
+test('the visitors of the example runtime appear in the feed as they go', async () => {
+  const child = node(['docs/flow-runtime.mjs'])
+  const [address] = (await once(createInterface(child.stdout), 'line')) as [string]
+  const first = await fetch(address, { redirect: 'manual' })
+  const cookie = String(first.headers.get('set-cookie')).split(';')[0] as string
+  let next = String(first.headers.get('location'))
+  while (next !== '') {
+    const page = await (await fetch(address + next, { headers: { cookie } })).text()
+    next = /href="([^"]+)"/.exec(page)?.[1] ?? ''
+  }
+  const viewed = async () => (await feed()).filter(({ module_id }) => module_id === 'tea-quiz')
+  await vi.waitFor(async () => expect(await viewed()).toHaveLength(4), { timeout: 10_000, interval: 50 })
+  const [last] = await viewed()
+  expect(last).toMatchObject({ page_key: 'result', max_page_index: 3, total_pages: 4, group_id: 'quizzes' })
+  const entry = await api.call({ path: `/projects/demo/entries/${last?.entry_id}` })
+  expect(JSON.parse(entry.json().entry_data)).toEqual({ welcome: 'Begin', taste: 'Sweet', time: 'Morning' })
+})
