@@ -17,11 +17,11 @@ import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './sta
 import { FILLED_TABLES } from './tables.ts'
 
 /**
- * Makes the planner look stored rows up by their keys. Without statistics it expects more staged rows than a small merge has,
- * and would scan the stored ones instead; its plans are kept while tables grow.
+ * Makes the planner look stored rows up by their keys. It has no statistics of the staged rows, and its plans are kept while
+ * tables grow, which it would scan otherwise (tests/transfer/small.test.ts).
  */
-const PREFER_LOOK_UPS =
-  "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('random_page_cost', '1', true)"
+const PREFER_LOOK_UPS = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+  set_config('enable_mergejoin', 'off', true)`
 
 /** The counts of one kind of record. */
 interface MergeCounts {

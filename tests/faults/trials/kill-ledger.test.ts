@@ -10,6 +10,7 @@ import { embeddedUrl, postmasterPid, signalPostgres } from '../../support/embedd
 import { kill, type Service, startService } from '../../support/service.ts'
 import { createLedgerKey, Ledger, NO_DISCREPANCIES } from './ledger.ts'
 import { randomNumbers, report, SEED, size, TRIAL_OPTIONS } from './trial.ts'
+import { createVisitsKey, Visits } from './visits.ts'
 
 // The service on its embedded PostgreSQL, as operators run it, which flushes each commit.
 
@@ -20,6 +21,7 @@ const CONCURRENCY = 64
 let dataDir: string
 let db: Database
 let key: string
+let visitsKey: string
 let service: Service
 beforeAll(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-trial-'))
@@ -28,6 +30,7 @@ beforeAll(async () => {
   db = connect(url, { max: 1 })
   await fillFixture(url)
   key = await createLedgerKey(db)
+  visitsKey = await createVisitsKey(db)
 })
 afterAll(async () => {
   await kill(service)
@@ -56,14 +59,16 @@ async function restarted(strike: () => Promise<unknown>): Promise<void> {
 }
 
 test(
-  'every event that got a 200 is stored once, however often the service and PostgreSQL are killed',
+  'every event that got a 200 is stored once, and every visit whole, however often the service and PostgreSQL are killed',
   TRIAL_OPTIONS,
   async () => {
     const random = randomNumbers(SEED)
     const ledger = new Ledger({ address: () => service.address, key, concurrency: CONCURRENCY })
     const kills: Record<string, number> = {}
     let [killed, slowestRecovery_ms] = [0, 0]
-    const sending = ledger.sendWhile(() => ledger.sent < EVENTS || killed < KILLS)
+    const isGoingOn = () => ledger.sent < EVENTS || killed < KILLS
+    const visits = new Visits(() => service.address, visitsKey)
+    const sending = Promise.all([ledger.sendWhile(isGoingOn), visits.sendWhile(isGoingOn)])
     for (; killed < KILLS; killed += 1) {
       const due = ((killed + random()) / KILLS) * EVENTS
       await ledger.until(() => ledger.acknowledged >= due)
@@ -80,8 +85,18 @@ test(
     await sending
     const { acknowledged, responses } = ledger
     const discrepancies = await ledger.discrepancies(db)
-    report({ SEED, kills, responses, slowestRecovery_ms, acknowledged, ...discrepancies })
+    report({
+      SEED,
+      kills,
+      responses,
+      slowestRecovery_ms,
+      acknowledged,
+      ...discrepancies,
+      visits: visits.acknowledged.size,
+    })
     expect(discrepancies).toEqual(NO_DISCREPANCIES)
+    expect(await visits.discrepancies(db)).toEqual([])
+    expect(visits.acknowledged.size).toBeGreaterThan(KILLS)
     expect(responses['no response']).toBeGreaterThan(0)
     expect(responses[503]).toBeGreaterThan(0)
   },
