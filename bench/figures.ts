@@ -3,6 +3,7 @@ import type { Contestant, Results } from './race.ts'
 import { costOf, type Sample } from './sample.ts'
 import type { Starts } from './start.ts'
 import { type Spread, spreadOf } from './statistics.ts'
+import type { Visits } from './visits.ts'
 
 /** A measured figure with its target. */
 export interface Figure {
@@ -84,6 +85,7 @@ export interface Standalone {
   starts: Starts
   feed: Feed
   batches: Batches
+  visits: Visits
 }
 
 /** Events a second that are recorded in batches, in requests of their own, and by pgbench if this machine has it. */
@@ -96,7 +98,7 @@ export interface Batches {
 /** The figures that no race measures. */
 export function standaloneFigures(
   results: ReadonlyMap<string, Results>,
-  { imports, starts, feed, batches }: Standalone,
+  { imports, starts, feed, batches, visits }: Standalone,
 ): Figure[] {
   const peaks = [...results.values()].flatMap(({ flowtrail = [] }) => flowtrail.map(({ peak_MB }) => peak_MB))
   const peak_MB = Math.max(...peaks)
@@ -151,6 +153,18 @@ export function standaloneFigures(
           },
         ]
       : []),
+    {
+      name: 'import 100 lines: time',
+      against: 'a single event',
+      measured: ratios(visits.import_ms, visits.single_ms),
+      bound: { atMost: 4 },
+    },
+    {
+      name: 'import 100 lines at a time, lines a second',
+      against: 'the command',
+      measured: ratios(visits.imports, visits.command),
+      bound: { atLeast: 0.3 },
+    },
     {
       name: 'memory of a waiting request',
       against: 'node:http',

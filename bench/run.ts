@@ -38,6 +38,7 @@ import { demoSet } from './seed.ts'
 import { measureStarts } from './start.ts'
 import { median } from './statistics.ts'
 import { raceImport } from './transfer.ts'
+import { measureVisits } from './visits.ts'
 
 const RESULTS = path.join(import.meta.dirname, 'results')
 const DOCUMENT = path.join(import.meta.dirname, '../docs/performance.md')
@@ -156,6 +157,7 @@ async function measureStandalone(url: string, field: Field): Promise<Standalone>
     starts: await measureStarts(url, field.key, rounds),
     imports: await raceImport(server, demoSet(entries), Math.ceil(rounds / 2)),
     feed: await measureFeed(url, rounds),
+    visits: await measureVisits(url, rounds),
   }
 }
 
