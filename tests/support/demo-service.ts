@@ -1,12 +1,13 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { SCOPES } from '../../src/domain/api-key.ts'
 import { runFlowtrail, type Service, startService } from './service.ts'
 
 /** A server process with the demo project on an embedded PostgreSQL of its own, for external tools. */
 export interface DemoService {
   address: string
-  /** Keys of project `demo`: with both scopes, and with one each. */
+  /** Keys of project `demo`: with all scopes, and with one each. */
   key: string
   readKey: string
   writeKey: string
@@ -53,7 +54,7 @@ export async function startDemoService(settings: Record<string, string> = {}): P
       runToEnd(['keys', 'create', '--project', project, ...scopes.flatMap((scope) => ['--scope', scope])], home)
     return {
       address,
-      key: await createKey('demo'),
+      key: await createKey('demo', ...SCOPES),
       readKey: await createKey('demo', 'read'),
       writeKey: await createKey('demo', 'events:write'),
       otherKey: await createKey('other'),

@@ -102,7 +102,14 @@ function samplesPlugin({ React }) {
     return createElement(Fragment, null, samples, createElement(Responses, props))
   }
 
+  // Swagger UI takes each media type with `json` in it for JSON, and would quote the text of lines.
+  const withLines = (getSampleSchema) => (schema, mediaType, config, example) =>
+    (mediaType === 'application/x-ndjson' && example) || getSampleSchema(schema, mediaType, config, example)
+
   return {
+    afterLoad({ fn }) {
+      Object.assign(this.fn, { getSampleSchema: withLines(fn.getSampleSchema) })
+    },
     components: { Samples },
     // Swagger UI's own sample, after *Execute*, shows the key.
     wrapComponents: { responses: withSamples, curl: () => () => null },
@@ -117,6 +124,10 @@ const lines = (...all) =>
 const indent = (text, by) => text.replaceAll('\n', `\n${by}`)
 // What JSON has for a string is also one in TypeScript, Python and Go.
 const quote = (text) => JSON.stringify(text)
+
+/** Whether the body is JSON; otherwise it is text. */
+const isJson = (headers) =>
+  headers.some(([name, value]) => /^content-type$/i.test(name) && value === 'application/json')
 
 function curl({ method, url, headers, body }) {
   const shell = (text) => `'${text.replaceAll("'", `'\\''`)}'`
@@ -138,7 +149,8 @@ function typescript({ method, url, headers, body }) {
     '    "X-Api-Key": process.env.FLOWTRAIL_KEY ?? "",',
     headers.map(([name, value]) => `    ${quote(name)}: ${quote(value)},`),
     '  },',
-    body && `  body: JSON.stringify(${indent(JSON.stringify(JSON.parse(body), null, 2), '  ')}),`,
+    body &&
+      `  body: ${isJson(headers) ? `JSON.stringify(${indent(JSON.stringify(JSON.parse(body), null, 2), '  ')})` : quote(body)},`,
     '})',
     // biome-ignore lint/suspicious/noTemplateCurlyInString: a template of the sample
     'if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`)',
@@ -161,7 +173,8 @@ function python({ method, url, headers, body }) {
     '        "X-Api-Key": os.environ["FLOWTRAIL_KEY"],',
     headers.map(([name, value]) => `        ${quote(name)}: ${quote(value)},`),
     '    },',
-    body && `    data=json.dumps(${indent(pythonValue(JSON.parse(body)), '    ')}).encode(),`,
+    body &&
+      `    data=${isJson(headers) ? `json.dumps(${indent(pythonValue(JSON.parse(body)), '    ')})` : quote(body)}.encode(),`,
     ')',
     'try:',
     '    with urllib.request.urlopen(request) as response:',

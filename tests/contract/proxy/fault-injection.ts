@@ -33,7 +33,7 @@ type Fault<Value = unknown> = [name: string, value: Value]
 export function documentedCases(): Case[] {
   return operationIds.flatMap((operationId) =>
     Object.entries(operations[operationId]?.responses ?? {}).flatMap(([status, response]) => {
-      const { method = 'GET', path: url, body } = exampleCall(operationId)
+      const { method = 'GET', path: url, body, headers } = exampleCall(operationId)
       const examples = Object.entries(response.content?.['application/json']?.examples ?? { 'no body': undefined })
       return examples.map(([name, example]) => ({
         name: `${operationId} ${status} ${name}`,
@@ -44,8 +44,8 @@ export function documentedCases(): Case[] {
           method,
           url,
           // Prism requires a key, but accepts any.
-          headers: { 'x-api-key': 'any', ...(body !== undefined && { 'content-type': 'application/json' }) },
-          body: JSON.stringify(body),
+          headers: { 'x-api-key': 'any', ...headers },
+          body: typeof body === 'string' ? body : JSON.stringify(body),
           unread: false,
           status: Number(status),
           responseHeaders: {
