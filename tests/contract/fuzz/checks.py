@@ -109,7 +109,9 @@ def imports_count_each_record(context, response, case):
             line = body.split(b'\n')[int(detail['pointer'].split('/')[2]) - 1]
             assert b'"entry_id": "none' in line, f'{detail["pointer"]} is no conflict: {line}'
         return
-    records = {json.dumps([record.get(name) for name in ('type', 'contact_id', 'entry_id', 'timestamp')]) for record in map(json.loads, body.split(b'\n'))}
+    keys = ('type', 'contact_id', 'entry_id', 'timestamp')
+    lines = body.decode().rstrip('\n').split('\n')
+    records = {tuple(record.get(key) for key in keys) for record in map(json.loads, lines)}
     assert sum(result[name] for name in ('added', 'changed', 'unchanged')) == result['records'] == len(records), str(result)
     again = requests.post(response.request.url, data=body, headers=dict(response.request.headers), timeout=10)
     assert (again.status_code, again.json()['unchanged']) == (200, len(records)), f'{again.status_code} for the same import'

@@ -83,11 +83,6 @@ schemathesis.openapi.media_type(
 )
 
 
-@schemathesis.serializer('application/x-ndjson')
-def as_it_is(context, value):
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
     """Only the project of the key is valid; values and properties are JSON inside strings."""
