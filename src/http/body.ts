@@ -48,7 +48,7 @@ export function acceptJsonOnly(app: FastifyInstance): void {
     const { 'content-type': type, 'content-encoding': encoding } = request.headers
     const isRepeated = Number(request.raw.headersDistinct?.['content-type']?.length) > 1
     const { mediaType = 'application/json' } = request.routeOptions.config
-    if (encoding !== undefined || isRepeated || (type !== undefined && !isOf(mediaType, type))) {
+    if (encoding !== undefined || isRepeated || (type === undefined ? mediaType === NDJSON : !isOf(mediaType, type))) {
       throw unsupportedMediaType(mediaType)
     }
     // Only now, after the key check.

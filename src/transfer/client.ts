@@ -68,8 +68,14 @@ export class LazyTransaction {
   /** Ends the transaction. @throws database errors */
   async end(command: 'COMMIT' | 'ROLLBACK'): Promise<void> {
     const client = await this.#begun
-    await client?.query(command)
-    client?.release()
+    this.#begun = undefined
+    try {
+      await client?.query(command)
+      client?.release()
+    } catch (error) {
+      client?.release(error as Error)
+      throw error
+    }
   }
 
   /** Closes the connection, whatever state it is in, which undoes what is not committed. */

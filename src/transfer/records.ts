@@ -376,7 +376,7 @@ function readRecord(line: string, limits: Limits): ImportRecord {
     throw new InvalidField('/type', `must be one of ${types.join(', ')}`)
   }
   if (limits.project_id !== undefined) {
-    object.project_id ??= limits.project_id
+    if (object.project_id === undefined) object.project_id = limits.project_id
     if (object.project_id !== limits.project_id) {
       throw new InvalidField('/project_id', 'must be the project of the path; leave it out')
     }

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
@@ -134,6 +134,7 @@ describe('a bad line is reported by its number, and nothing is imported', () => 
     ['without a field', [{ type: 'entry' }], '/body/1/entry_id', 'is required'],
     ['with an unknown field', [{ ...good.contact, 'a/b': 1 }], '/body/1/a~1b', 'is not a known field'],
     ['of another project', [{ ...good.contact, project_id: 'other' }], '/body/1/project_id', 'project of the path'],
+    ['whose project is null', [{ ...good.contact, project_id: null }], '/body/1/project_id', 'project of the path'],
     ['of no project', [{ ...good.contact, project_id: 1 }], '/body/1/project_id', 'project of the path'],
     ['that is a project', [{ type: 'project', project_id: 'demo' }], '/body/1/type', 'must be one of group, module'],
     ['of no type', [{ type: 'user' }], '/body/1/type', 'must be one of group, module'],
@@ -192,6 +193,27 @@ test.each([
   const body = 'content-encoding' in headers ? gzipSync(linesOf(visit(1).all)) : visit(1).all
   const error = await expectRefused(body, 415, { 'content-type': type, ...headers })
   expect(error.message).toContain(`Content-Type: ${NDJSON}`)
+})
+
+test('the media type must be given', async () => {
+  const response = await api.app.inject({
+    ...{ method: 'POST', url: PATH, payload: linesOf(visit(1).all), headers: { 'x-api-key': api.key } },
+  })
+  expect([response.statusCode, response.json().error.message]).toEqual([415, expect.stringContaining(NDJSON)])
+})
+
+test('a connection that breaks at the end of a refused import is closed, and leaves its place to others', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  onTestFinished(() => pool.end())
+  const client = await pool.connect()
+  const query = client.query.bind(client) as (...statement: unknown[]) => unknown
+  client.query = ((...statement: unknown[]) =>
+    statement[0] === 'ROLLBACK' ? Promise.reject(new Error('broken')) : query(...statement)) as typeof client.query
+  client.release()
+  const importer = new Importer(pool)
+  const refused = importer.import('demo', Readable.from([Buffer.from(linesOf([view('nowhere', 1)]))]))
+  await expect(refused).rejects.toThrow('broken')
+  expect([pool.totalCount, pool.idleCount]).toEqual([0, 0])
 })
 
 test('the media type may have its charset', async () => {
@@ -257,7 +279,8 @@ test('an import that is cut off leaves nothing, and its place to others', async 
     socket.destroy()
     await new Promise((resolve) => socket.once('close', resolve))
   }
-  expect((await send(visit(1).all, {}, own)).json()).toMatchObject({ added: 3 })
+  // The service may learn of it a little later.
+  await vi.waitFor(async () => expect((await send(visit(1).all, {}, own)).json()).toMatchObject({ added: 3 }))
   expect((await own.call({ path: `/projects/demo/entries/${entry_id}` })).statusCode).toBe(404)
 })
 
