@@ -8,6 +8,8 @@ import type { Database } from './database/pool.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
+/** Longer than a flow runtime rests, since each connection for imports creates its temporary tables. */
+const IMPORT_IDLE_TIMEOUT_ms = 300_000
 /** How long closing the connections and stopping the embedded PostgreSQL may take before the process exits anyway. */
 const CLEANUP_TIMEOUT_ms = 35_000
 
@@ -84,7 +86,7 @@ async function start(
   cleanup.defer(() => db.destroy())
   const writePool = openWritePool(postgres.url, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
-  const importPool = openWritePool(postgres.url, { max: imports, ...timeouts })
+  const importPool = openWritePool(postgres.url, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })
   cleanup.defer(() => importPool.end())
 
   const logger = { level: config.logLevel }

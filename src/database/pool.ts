@@ -28,6 +28,8 @@ export interface PoolOptions {
    * unreachable does not keep its own timeouts. On a shared connection it is counted from the result before.
    */
   queryTimeout_ms?: number
+  /** How long an idle connection is kept, in milliseconds; 10,000 without it. */
+  idleTimeout_ms?: number
   /** Whether statements are sent without waiting for the results of those before. */
   pipeline?: boolean
 }
@@ -44,6 +46,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     application_name: 'flowtrail',
     types: typeParsers,
     keepAlive: true,
+    idleTimeoutMillis: options.idleTimeout_ms,
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
     onConnect: async (client) => {

@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { type MediaType, malformedRequest, payloadTooLarge, unsupportedMediaType } from '../domain/errors.ts'
+import { hasManyValues } from '../domain/json-values.ts'
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -98,7 +99,7 @@ function parseJson(bytes: Buffer, maxValues: number): unknown {
     throw malformedRequest('The body is not valid UTF-8; encode it as UTF-8.')
   }
   if (text === '') throw missingBody()
-  if (hasManyValues(bytes, maxValues)) {
+  if (hasManyValues(text, maxValues)) {
     throw tooManyValues(maxValues)
   }
   try {
@@ -106,21 +107,6 @@ function parseJson(bytes: Buffer, maxValues: number): unknown {
   } catch (error) {
     throw malformedRequest(`The body is not valid JSON${whereFrom((error as SyntaxError).message)}.`)
   }
-}
-
-const [QUOTE, BACKSLASH, COMMA, ARRAY, OBJECT] = Buffer.from('"\\,[{')
-
-/** Whether JSON has more values: each follows a comma or is the first of its array or object. */
-function hasManyValues(json: Buffer, max: number): boolean {
-  let values = 0
-  let isInString = false
-  for (let i = 0; i < json.length && values <= max; i += 1) {
-    const byte = json[i]
-    if (byte === QUOTE) isInString = !isInString
-    else if (isInString) i += byte === BACKSLASH ? 1 : 0
-    else if (byte === COMMA || byte === ARRAY || byte === OBJECT) values += 1
-  }
-  return values > max
 }
 
 /** Where JSON.parse stopped, taken from its error message; nothing if that is worded in an unknown way. */

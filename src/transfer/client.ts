@@ -1,20 +1,28 @@
 import type pg from 'pg'
 
+/** PostgreSQL's timeouts of a transaction, in milliseconds, by its names for them; 0 is without limit. */
+export interface Timeouts {
+  statement_timeout: number
+  idle_in_transaction_session_timeout: number
+  lock_timeout: number
+}
+
+const NO_TIMEOUTS: Timeouts = { statement_timeout: 0, idle_in_transaction_session_timeout: 0, lock_timeout: 0 }
+
 /**
- * Begins a transaction without timeouts, with enough memory to sort, and with quick ANALYZEs: planning a merge takes table
- * sizes and rough selectivities, not PostgreSQL's default sample sizes.
+ * Begins a transaction with enough memory to sort, and with quick ANALYZEs: planning a merge takes table sizes and rough
+ * selectivities, not PostgreSQL's default sample sizes.
  * @param isolation as in BEGIN ISOLATION LEVEL
- * @param lockTimeout_ms how long to wait for a lock; 0 is without limit
  */
 export async function beginLongTransaction(
   client: pg.ClientBase,
   isolation: string,
-  lockTimeout_ms = 0,
+  timeouts = NO_TIMEOUTS,
 ): Promise<void> {
   await client.query(`BEGIN ISOLATION LEVEL ${isolation}`)
-  await client.query(`SELECT set_config('statement_timeout', '0', true), set_config('jit', 'off', true),
-    set_config('idle_in_transaction_session_timeout', '0', true), set_config('work_mem', '64MB', true),
-    set_config('default_statistics_target', '10', true), set_config('lock_timeout', '${lockTimeout_ms}', true)`)
+  const settings = { ...timeouts, jit: 'off', work_mem: '64MB', default_statistics_target: 10 }
+  const calls = Object.entries(settings).map(([name, value]) => `set_config('${name}', '${value}', true)`)
+  await client.query(`SELECT ${calls.join(', ')}`)
 }
 
 /** Whether statements can be sent without waiting for the results of those before; COPY is then not possible. */
@@ -40,12 +48,17 @@ export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient)
 export class LazyTransaction {
   readonly #pool: pg.Pool
   readonly #begin: (client: pg.PoolClient) => Promise<void>
+  readonly #cleanUp: string
   #begun: Promise<pg.PoolClient> | undefined
 
-  /** @param begin begins the transaction on a connection of the pool */
-  constructor(pool: pg.Pool, begin: (client: pg.PoolClient) => Promise<void>) {
+  /**
+   * @param begin begins the transaction on a connection of the pool
+   * @param cleanUp what to run after a ROLLBACK
+   */
+  constructor(pool: pg.Pool, begin: (client: pg.PoolClient) => Promise<void>, cleanUp: string) {
     this.#pool = pool
     this.#begin = begin
+    this.#cleanUp = cleanUp
   }
 
   /** The connection, in the transaction. @throws database errors */
@@ -65,12 +78,21 @@ export class LazyTransaction {
     }
   }
 
-  /** Ends the transaction. @throws database errors */
-  async end(command: 'COMMIT' | 'ROLLBACK'): Promise<void> {
+  /** @throws database errors */
+  commit(): Promise<void> {
+    return this.#end('COMMIT')
+  }
+
+  /** Ends the transaction without a trace. @throws database errors */
+  undo(): Promise<void> {
+    return this.#end('ROLLBACK', this.#cleanUp)
+  }
+
+  async #end(...commands: string[]): Promise<void> {
     const client = await this.#begun
     this.#begun = undefined
     try {
-      await client?.query(command)
+      for (const command of commands) await client?.query(command)
       client?.release()
     } catch (error) {
       client?.release(error as Error)

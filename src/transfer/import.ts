@@ -1,11 +1,11 @@
 import type pg from 'pg'
-import { beginLongTransaction, LazyTransaction } from './client.ts'
+import { beginLongTransaction, LazyTransaction, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
 import { Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
-import { ensureTables } from './tables.ts'
+import { EMPTY_TABLES, ensureTables } from './tables.ts'
 
 export { ImportConflict, ImportError } from './issues.ts'
 
@@ -16,8 +16,10 @@ export interface ImportOptions {
   onProgress?: (progress: ImportProgress) => void
   /** The project that all records are of, who need not say so; without it, of any. */
   project_id?: string | undefined
-  /** How long to wait for the lock of a project; without it, until it is free. */
-  lockTimeout_ms?: number
+  /** Those of the transaction; none without it. */
+  timeouts?: Timeouts
+  /** The most fields and items of a line; any number without it. */
+  maxValues?: number
   /** How much is sent and merged at once; the result does not depend on it. Tests make it small. */
   sizes?: Partial<ImportSizes>
 }
@@ -32,7 +34,7 @@ export interface ImportSizes extends MergeSizes {
 const SIZES: ImportSizes = {
   batch_characters: 262_144,
   chunk_pages: 1000,
-  small_rows: 1_000,
+  small_rows: 300,
   analyze_from_lines: 10_000,
 }
 
@@ -76,38 +78,41 @@ export interface ImportSummary {
 export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {}, project_id, lockTimeout_ms, ...options }: ImportOptions = {},
+  { now = new Date(), onProgress = () => {}, project_id, maxValues, timeouts, ...options }: ImportOptions = {},
 ): Promise<ImportSummary> {
   const sizes = { ...SIZES, ...options.sizes }
-  const transaction = new LazyTransaction(pool, async (client) => {
+  const begin = async (client: pg.PoolClient) => {
     await ensureTables(client)
-    await beginLongTransaction(client, 'READ COMMITTED', lockTimeout_ms)
-  })
+    await beginLongTransaction(client, 'READ COMMITTED', timeouts)
+  }
+  const transaction = new LazyTransaction(pool, begin, EMPTY_TABLES)
   try {
-    const summary = await importInto(transaction, input, { now, project_id, onProgress, sizes })
-    await transaction.end('COMMIT')
+    const summary = await importInto(transaction, input, { now, project_id, maxValues, onProgress, sizes })
+    await transaction.commit()
     if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
     return summary
   } catch (error) {
     // Any other may have come while rows were being sent.
-    if (error instanceof ImportConflict) await transaction.end('ROLLBACK')
+    if (error instanceof ImportConflict) await transaction.undo()
     else await transaction.close(error as Error)
     throw error
   }
 }
 
-interface Importing extends Required<Pick<ImportOptions, 'now' | 'onProgress'>>, Pick<ImportOptions, 'project_id'> {
+interface Importing
+  extends Required<Pick<ImportOptions, 'now' | 'onProgress'>>,
+    Pick<ImportOptions, 'project_id' | 'maxValues'> {
   sizes: ImportSizes
 }
 
 async function importInto(
   transaction: LazyTransaction,
   input: AsyncIterable<Buffer | string>,
-  { now, project_id, onProgress, sizes }: Importing,
+  { now, project_id, maxValues, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
   const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
-  const limits = limitsAt(now, project_id)
+  const limits = { ...limitsAt(now), project_id, maxValues }
   let bytes = 0
 
   const addLines = async (lines: Iterable<string>) => {

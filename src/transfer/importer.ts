@@ -8,6 +8,12 @@ type ImportResult = components['schemas']['ImportResult']
 
 /** How long an import waits for the lock of its project. Only a much larger import holds it for as long. */
 const LOCK_TIMEOUT_ms = 5_000
+/** A statement on 16 MiB takes a second. */
+const STATEMENT_TIMEOUT_ms = 10_000
+/** Longer than a request may take to arrive; a lock does not last much longer when the network between is cut. */
+const IDLE_TIMEOUT_ms = 45_000
+/** So many take about a millisecond to parse. Those of a contact with hundreds of identifiers are fewer. */
+const MAX_VALUES_OF_LINE = 1_000
 
 /** Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections. */
 export class Importer {
@@ -37,7 +43,14 @@ export class Importer {
     try {
       const { records } = await importRecords(this.#pool, notEmpty(lines), {
         project_id,
-        lockTimeout_ms: this.#lockTimeout_ms,
+        maxValues: MAX_VALUES_OF_LINE,
+        timeouts: {
+          statement_timeout: STATEMENT_TIMEOUT_ms,
+          idle_in_transaction_session_timeout: IDLE_TIMEOUT_ms,
+          lock_timeout: this.#lockTimeout_ms,
+        },
+        // Autovacuum does it, and nobody waits.
+        sizes: { analyze_from_lines: Number.POSITIVE_INFINITY },
       })
       const all = Object.values(records)
       const [added, changed, unchanged] = [

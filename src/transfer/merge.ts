@@ -144,11 +144,11 @@ export class Merge {
     this.#onStep(step, Math.round(this.#mergedLines))
   }
 
-  /** Runs statements in their order: in pipeline mode in one round trip. */
+  /** Runs statements in their order: those of a small merge in one round trip if the connection can. */
   async #run(statements: Statement[]): Promise<void> {
     const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) =>
       onResult(await this.#client.query({ text, values, ...(this.#isSmall && { name: nameOf(text) }) }))
-    if (isPipelined(this.#client)) await Promise.all(statements.map(run))
+    if (this.#isSmall && isPipelined(this.#client)) await Promise.all(statements.map(run))
     else for (const statement of statements) await run(statement)
   }
 

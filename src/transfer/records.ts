@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/event.ts'
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
+import { hasManyValues } from '../domain/json-values.ts'
 import { hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 import type { RecordIssue } from './issues.ts'
@@ -101,6 +102,8 @@ export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; issue
 
 const MAX_INTEGER = 2_147_483_647
 const MAX_NAME_code_points = 200
+/** How much of an unknown name a message shows. */
+const MAX_SHOWN_characters = 100
 
 /** Thrown by the functions that read fields; {@link parseLine} returns it as an issue. */
 class InvalidField extends Error {
@@ -116,15 +119,16 @@ class InvalidField extends Error {
 export interface Limits {
   now: string
   latestEvent: string
-  /** The project that all records are of, who need not say so; without it, they may be of any and say which. */
-  project_id: string | undefined
+  /** The project that all records are of, which need not say so; without it, they may be of any and say which. */
+  project_id?: string | undefined
+  /** The most fields and items of a line. */
+  maxValues?: number | undefined
 }
 
 /** What an import at this time accepts: nothing published later, no event more than 24 hours later. */
-export const limitsAt = (now: Date, project_id?: string): Limits => ({
+export const limitsAt = (now: Date): Limits => ({
   now: now.toISOString(),
   latestEvent: new Date(now.getTime() + MAX_AHEAD_ms).toISOString(),
-  project_id,
 })
 
 /** Validates a field's value and returns it normalized. @throws InvalidField */
@@ -361,6 +365,10 @@ function readRecord(line: string, limits: Limits): ImportRecord {
   if (line.trim() === '') throw new InvalidField('', 'must be a record; empty lines are not allowed')
   if (line.startsWith('\uFEFF'))
     throw new InvalidField('', 'begins with a byte order mark; save the file as UTF-8 without one')
+  const { maxValues } = limits
+  if (maxValues !== undefined && hasManyValues(line, maxValues)) {
+    throw new InvalidField('', `must have at most ${maxValues} fields and items`)
+  }
   let object: unknown
   try {
     object = JSON.parse(line)
@@ -435,7 +443,8 @@ const presenceOf = (value: unknown) => (value === undefined ? 'absent' : value =
 function rejectUnknown(object: object, known: string[], pointer: string): void {
   const name = Object.keys(object).find((given) => !known.includes(given))
   if (name === undefined) return
-  const escaped = printable(name).replaceAll('~', '~0').replaceAll('/', '~1')
+  const shown = name.length > MAX_SHOWN_characters ? `${name.slice(0, MAX_SHOWN_characters)}…` : name
+  const escaped = printable(shown).replaceAll('~', '~0').replaceAll('/', '~1')
   throw new InvalidField(`${pointer}/${escaped}`, `is not a known field; the fields are ${known.join(', ')}`)
 }
 

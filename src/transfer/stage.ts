@@ -109,9 +109,9 @@ export class Stage {
   async finish(): Promise<void> {
     await this.#sending
     const client = await this.#client()
-    const kinds = STAGED_KINDS.filter((kind) => this.#batches[kind].rows.length > 0)
-    if (isPipelined(client)) await Promise.all(kinds.map((kind) => insert(client, kind, this.#batches[kind].rows)))
-    else for (const kind of kinds) await copy(client, kind, this.#batches[kind].rows)
+    const batches = STAGED_KINDS.map((kind) => [kind, this.#take(kind)] as const).filter(([, rows]) => rows.length > 0)
+    if (isPipelined(client)) await Promise.all(batches.map(([kind, rows]) => insert(client, kind, rows)))
+    else for (const [kind, rows] of batches) await copy(client, kind, rows)
   }
 
   #addRow(kind: StagedKind, row: Batch['rows'][number], characters: number): void {
@@ -125,10 +125,16 @@ export class Stage {
     return this.#batches[kind].characters >= this.#batch_characters ? this.#send(kind) : undefined
   }
 
-  /** Waits only for the previous batch, so that reading continues while a batch is being sent. */
-  async #send(kind: StagedKind): Promise<void> {
+  /** The rows of a kind, which are not kept. */
+  #take(kind: StagedKind): Batch['rows'] {
     const { rows } = this.#batches[kind]
     this.#batches[kind] = noRows()
+    return rows
+  }
+
+  /** Waits only for the previous batch, so that reading continues while a batch is being sent. */
+  async #send(kind: StagedKind): Promise<void> {
+    const rows = this.#take(kind)
     await this.#sending
     const client = await this.#client()
     this.#sending = isPipelined(client) ? insert(client, kind, rows) : copy(client, kind, rows)

@@ -56,11 +56,17 @@ const CREATE_TABLES = [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedR
   .map(([table, query]) => `CREATE TEMPORARY TABLE ${table} ON COMMIT DELETE ROWS AS ${query} WITH NO DATA`)
   .join('; ')
 
+/**
+ * A statement that empties the tables: any that touches one does, at its COMMIT. A ROLLBACK leaves the space of its rows, which
+ * scans would read again and again.
+ */
+export const EMPTY_TABLES = `SELECT FROM ${AFFECTED_PROJECTS}`
+
 const connections = new WeakMap<pg.ClientBase, Promise<unknown>>()
 
 /**
  * Creates the temporary tables of imports, which a connection keeps: creating them takes longer than a small import. No
- * transaction may be open. When one ends, they are empty.
+ * transaction may be open. A COMMIT empties them.
  */
 export async function ensureTables(client: pg.ClientBase): Promise<void> {
   const created = connections.get(client) ?? client.query(CREATE_TABLES)

@@ -2,11 +2,13 @@ import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { setTimeout } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
@@ -141,7 +143,19 @@ describe('a bad line is reported by its number, and nothing is imported', () => 
     ['that is no object', [good.contact, '[]'], '/body/2', 'must be one JSON object'],
     ['that is no JSON', [good.contact, '{"type":"entry"'], '/body/2', 'must be one JSON object'],
     ['that is empty', [good.contact, '', good.entry], '/body/2', 'empty lines are not allowed'],
-    ['nested deeply', [`{"type":${'['.repeat(100_000)}`], '/body/1', 'must be one JSON object'],
+    ['nested deeply', [`{"type":${'['.repeat(100_000)}`], '/body/1', 'at most 1000 fields and items'],
+    [
+      'of very many values',
+      [{ ...good.contact, identifiers: Array(400).fill({ key: 'k', value: '1' }) }],
+      '/body/1',
+      'at most 1000',
+    ],
+    [
+      'with an endless name',
+      [{ ...good.contact, ['n'.repeat(10_000)]: 1 }],
+      `/body/1/${'n'.repeat(100)}…`,
+      'known field',
+    ],
     ['not in UTF-8', Buffer.from([0x7b, 0xff, 0x7d, 0x0a]), '/body/1', 'must be UTF-8'],
   ])('%s', async (_, records, pointer, message) => {
     const { code, details } = await expectRefused(records, 400)
@@ -193,6 +207,35 @@ test.each([
   const body = 'content-encoding' in headers ? gzipSync(linesOf(visit(1).all)) : visit(1).all
   const error = await expectRefused(body, 415, { 'content-type': type, ...headers })
   expect(error.message).toContain(`Content-Type: ${NDJSON}`)
+})
+
+test('an import that is refused leaves no space to read again', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 1 })
+  onTestFinished(() => pool.end())
+  const orphans = Buffer.from(linesOf(Array.from({ length: 100 }, (_, i) => view('nowhere', i))))
+  await expect(new Importer(pool).import('demo', Readable.from([orphans]))).rejects.toThrow('nothing was imported')
+  const { rows } = await pool.query("SELECT pg_relation_size('staged_events')::integer AS size")
+  expect(rows).toEqual([{ size: 0 }])
+})
+
+test('a key that is revoked while a body arrives imports nothing', async () => {
+  const key = await createKey(api.db, 'demo', { name: 'revoked', scopes: ['import'], expires_at: null })
+  const body = Readable.from(
+    (async function* () {
+      yield Buffer.from(linesOf(visit(1).all))
+      await api.db
+        .updateTable('api_keys')
+        .set({ revoked_at: toIsoTimestamp(new Date(0)) })
+        .where('name', '=', 'revoked')
+        .execute()
+      await setTimeout(1_100)
+    })(),
+  )
+  const before = await rowCounts(api.db)
+  const response = await api.app.inject({
+    ...{ method: 'POST', url: PATH, payload: body, headers: { 'x-api-key': key, 'content-type': NDJSON } },
+  })
+  expect([response.statusCode, await rowCounts(api.db)]).toEqual([401, before])
 })
 
 test('the media type must be given', async () => {

@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import { parseKey } from '../../../src/domain/api-key.ts'
 import { ApiError, internalError, unauthorized } from '../../../src/domain/errors.ts'
@@ -61,6 +64,12 @@ const changeEvents = (change: (events: Row[]) => unknown): Mutation =>
   changeRequest((request) => {
     if (operationOf(request.routeOptions) === 'recordCustomEvents') change(bodyOf(request).events as Row[])
   }, 'preHandler')
+const isImport = ({ routeOptions }: FastifyRequest) => operationOf(routeOptions) === 'importRecords'
+/** The lines of an import, which can be read once. */
+const readLines = async ({ body }: FastifyRequest) => (await text(body as AsyncIterable<Buffer>)).split('\n')
+const sendLines = (request: FastifyRequest, lines: string[]) => {
+  request.body = Readable.from([Buffer.from(lines.join('\n'))])
+}
 const dropHeader = (name: string) => changeRequest(({ raw }) => void delete raw.headers[name])
 
 export const MUTANTS: Record<string, Mutant> = {
@@ -1009,6 +1018,108 @@ export const MUTANTS: Record<string, Mutant> = {
     operation: 'recordCustomEvents',
     detectedBy: ['tests'],
     evidence: /error that it gets alone/,
+  },
+
+  // Imports
+  'import-good-lines-stored': {
+    does: 'stores the lines before a bad one',
+    mutate: wrapHandler(async (own, { request }) => {
+      if (!isImport(request)) return own()
+      const lines = await readLines(request)
+      sendLines(request, lines)
+      return own().catch(async (error: ApiError) => {
+        const line = Number(error.options.issues?.[0]?.pointer.split('/')[2])
+        sendLines(request, lines.slice(0, line - 1))
+        await own().catch(() => {})
+        throw error
+      })
+    }),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /, and nothing is imported/,
+  },
+  'import-added-as-changed': {
+    does: 'counts the records that an import adds as changed',
+    mutate: mapRecords('importRecords', ({ added, changed, ...counts }) => ({
+      ...counts,
+      added: changed,
+      changed: added,
+    })),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /a visit > is listed/,
+  },
+  'import-unchanged-not-counted': {
+    does: 'omits what was stored already from the number of records',
+    mutate: mapRecords('importRecords', (counts) => ({
+      ...counts,
+      records: Number(counts.added) + Number(counts.changed),
+    })),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /sent twice|does not add up|0 records of/,
+  },
+  'import-lines-from-zero': {
+    does: 'counts the lines of an import from zero',
+    mutate: mapErrors((envelope, { request }) =>
+      isImport(request)
+        ? JSON.parse(JSON.stringify(envelope).replaceAll(/(?<="\/body\/)\d+/g, (line) => String(Number(line) - 1)))
+        : envelope,
+    ),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /reported by its number/,
+  },
+  'import-conflict-as-invalid': {
+    does: 'responds with 400 to a record that contradicts what is stored',
+    mutate: wrapHandler(
+      onError('record_conflict', () => {
+        throw new ApiError('invalid_request', 'The records contradict each other.')
+      }),
+    ),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /contradiction is a conflict/,
+  },
+  'import-project-ignored': {
+    does: 'imports records of another project into that of the path',
+    mutate: wrapHandler(async (own, { request }) => {
+      if (!isImport(request)) return own()
+      const lines = await readLines(request)
+      sendLines(
+        request,
+        lines.map((line) => line.replace(/,"project_id":"\w+"/, '')),
+      )
+      return own()
+    }),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /of another project/,
+  },
+  'import-unlimited': {
+    does: 'imports a body of any size',
+    mutate: (app) =>
+      app.addHook('onRoute', (route) => {
+        if (operationOf(route) === 'importRecords') route.bodyLimit = 2 ** 30
+      }),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /a body over the limit/,
+  },
+  'import-scope-of-events': {
+    does: 'imports with a key that lacks the scope',
+    mutate: wrapKeyCheck(onError('insufficient_scope', ({ request }, own) => (isImport(request) ? undefined : own()))),
+    guards: ['http/import'],
+    operation: 'importRecords',
+    detectedBy: ['tests'],
+    evidence: /needs the scope import|FLOWTRAIL_READ_KEY/,
   },
 }
 

@@ -21,7 +21,7 @@ export interface Exchange {
 }
 
 /** Longer ones take Prism minutes, and are like the shorter ones. */
-const MAX_RESPONSE_LENGTH = 1_000_000
+const MAX_LENGTH = 1_000_000
 
 /** Appends every exchange of the API that the app has to a file of this process in the directory RECORD_EXCHANGES, if set. */
 export function recordExchanges(app: FastifyInstance): void {
@@ -37,7 +37,8 @@ export function recordExchanges(app: FastifyInstance): void {
     if (url.includes('/projects/')) basePath = url.slice(0, url.indexOf('/projects/'))
   })
   app.addHook('preValidation', async (request) => {
-    if (request.body !== undefined) bodies.set(request, toJson(request.body))
+    if (isParts(request.body)) request.body = copied(request.body, (text) => bodies.set(request, text))
+    else if (request.body !== undefined) bodies.set(request, toJson(request.body))
   })
   app.addHook('onSend', async (request, _, payload) => {
     // Documentation, probes and what is outside of BASE_PATH are not part of the API.
@@ -47,7 +48,7 @@ export function recordExchanges(app: FastifyInstance): void {
   })
   app.addHook('onResponse', async (request, reply) => {
     const responseBody = responseBodies.get(request)
-    if (responseBody === undefined || responseBody.length > MAX_RESPONSE_LENGTH) return
+    if (responseBody === undefined || responseBody.length > MAX_LENGTH) return
     const { method, originalUrl, params, routeOptions } = request
     const { headers } = request.raw
     const { operationId } = (routeOptions.schema ?? {}) as { operationId?: string }
@@ -68,6 +69,22 @@ export function recordExchanges(app: FastifyInstance): void {
     }
     appendFileSync(file, `${JSON.stringify(exchange)}\n`)
   })
+}
+
+/** Whether a body is read as it arrives. */
+const isParts = (body: unknown): body is AsyncIterable<Buffer> =>
+  typeof body === 'object' && body !== null && Symbol.asyncIterator in body
+
+/** Passes the parts of a body on. Tells what they were once all are read, unless they are long. */
+async function* copied(parts: AsyncIterable<Buffer>, tell: (text: string) => void): AsyncGenerator<Buffer> {
+  const read: Buffer[] = []
+  let length = 0
+  for await (const part of parts) {
+    length += part.length
+    if (length <= MAX_LENGTH) read.push(part)
+    yield part
+  }
+  if (length <= MAX_LENGTH) tell(Buffer.concat(read).toString())
 }
 
 /** `undefined` for what is nested too deeply to be serialized. */

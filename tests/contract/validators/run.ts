@@ -35,7 +35,7 @@ async function record(): Promise<Answer[]> {
     const response = await fetch(address + url, {
       method: method ?? 'GET',
       headers: { 'x-api-key': String(key), 'content-type': 'application/json', ...headers },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
+      ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
     })
     return { operationId, status: response.status, body: await response.json() }
   }
