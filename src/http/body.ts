@@ -48,10 +48,12 @@ export function acceptJsonOnly(app: FastifyInstance): void {
     if (request.method === 'GET' || request.method === 'HEAD') return
     const { 'content-type': type, 'content-encoding': encoding } = request.headers
     const isRepeated = Number(request.raw.headersDistinct?.['content-type']?.length) > 1
-    const { mediaType = 'application/json' } = request.routeOptions.config
+    const { bodyLimit, config } = request.routeOptions
+    const { mediaType = 'application/json' } = config
     if (encoding !== undefined || isRepeated || (type === undefined ? mediaType === NDJSON : !isOf(mediaType, type))) {
       throw unsupportedMediaType(mediaType)
     }
+    if (Number(request.headers['content-length']) > bodyLimit) throw payloadTooLarge(bodyLimit)
     // Only now, after the key check.
     if (request.headers.expect === '100-continue') reply.raw.writeContinue()
   })

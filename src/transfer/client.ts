@@ -46,17 +46,18 @@ export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient)
 
 /** A transaction that takes a connection and begins when it is first needed. */
 export class LazyTransaction {
-  readonly #pool: pg.Pool
+  readonly #connect: () => Promise<pg.PoolClient>
   readonly #begin: (client: pg.PoolClient) => Promise<void>
   readonly #cleanUp: string
   #begun: Promise<pg.PoolClient> | undefined
 
   /**
-   * @param begin begins the transaction on a connection of the pool
+   * @param connect takes a connection of a pool
+   * @param begin begins the transaction on it
    * @param cleanUp what to run after a ROLLBACK
    */
-  constructor(pool: pg.Pool, begin: (client: pg.PoolClient) => Promise<void>, cleanUp: string) {
-    this.#pool = pool
+  constructor(connect: () => Promise<pg.PoolClient>, begin: (client: pg.PoolClient) => Promise<void>, cleanUp: string) {
+    this.#connect = connect
     this.#begin = begin
     this.#cleanUp = cleanUp
   }
@@ -68,7 +69,7 @@ export class LazyTransaction {
   }
 
   async #open(): Promise<pg.PoolClient> {
-    const client = await this.#pool.connect()
+    const client = await this.#connect()
     try {
       await this.#begin(client)
       return client

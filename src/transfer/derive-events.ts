@@ -1,7 +1,7 @@
 import { PAGE_VIEWED } from '../domain/event.ts'
 import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
-import { stagedTable } from './stage.ts'
+import { COLUMNS, stagedTable } from './stage.ts'
 
 const EVENT_COLUMNS = Object.keys(FIELDS.event)
 
@@ -40,12 +40,12 @@ export const DERIVE_EVENTS = `
       SELECT e.module_id FROM entries e WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} OFFSET 0
     ) e
   ), entry_events AS (
-    SELECT * FROM ${stagedTable('event')}
+    SELECT line, ${COLUMNS.event} FROM ${stagedTable('event')}
     WHERE (project_id, entry_id) IN (SELECT project_id, entry_id FROM incomplete_entries)
     UNION ALL
     SELECT v.* FROM incomplete_entries i
     CROSS JOIN LATERAL (
-      SELECT NULL::bigint AS line, e.*, true AS max_page_given, true AS total_pages_given FROM events e
+      SELECT NULL::bigint AS line, ${EVENT_COLUMNS}, true AS max_page_given, true AS total_pages_given FROM events e
       WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' OFFSET 0
     ) v
   ), numbered AS (
@@ -70,7 +70,8 @@ export const DERIVE_EVENTS = `
     FROM (
       SELECT project_id, module_id, published_at, max(version_number) AS version_number
       FROM module_versions
-      WHERE published_at IS NOT NULL AND project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
+      WHERE published_at IS NOT NULL
+        AND (project_id, module_id) IN (SELECT project_id, module_id FROM incomplete_entries)
       GROUP BY project_id, module_id, published_at
     ) v GROUP BY project_id, module_id
   )

@@ -16,6 +16,8 @@ export interface ImportOptions {
   onProgress?: (progress: ImportProgress) => void
   /** The project that all records are of, who need not say so; without it, of any. */
   project_id?: string | undefined
+  /** Called once there are rows to send. What it throws ends the import. */
+  beforeConnecting?: () => void
   /** Those of the transaction; none without it. */
   timeouts?: Timeouts
   /** The most fields and items of a line; any number without it. */
@@ -78,14 +80,26 @@ export interface ImportSummary {
 export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
-  { now = new Date(), onProgress = () => {}, project_id, maxValues, timeouts, ...options }: ImportOptions = {},
+  {
+    now = new Date(),
+    onProgress = () => {},
+    beforeConnecting = () => {},
+    project_id,
+    maxValues,
+    timeouts,
+    ...options
+  }: ImportOptions = {},
 ): Promise<ImportSummary> {
   const sizes = { ...SIZES, ...options.sizes }
+  const connect = () => {
+    beforeConnecting()
+    return pool.connect()
+  }
   const begin = async (client: pg.PoolClient) => {
     await ensureTables(client)
     await beginLongTransaction(client, 'READ COMMITTED', timeouts)
   }
-  const transaction = new LazyTransaction(pool, begin, EMPTY_TABLES)
+  const transaction = new LazyTransaction(connect, begin, EMPTY_TABLES)
   try {
     const summary = await importInto(transaction, input, { now, project_id, maxValues, onProgress, sizes })
     await transaction.commit()

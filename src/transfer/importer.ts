@@ -1,12 +1,12 @@
 import type pg from 'pg'
 import type { components } from '../../generated/api.ts'
 import { invalidRequest, malformedRequest, recordConflict, serviceUnavailable } from '../domain/errors.ts'
-import { Usage } from '../domain/usage.ts'
+import { type Limit, Usage } from '../domain/usage.ts'
 import { ImportConflict, ImportError, importRecords } from './import.ts'
 
 type ImportResult = components['schemas']['ImportResult']
 
-/** How long an import waits for the lock of its project. Only a much larger import holds it for as long. */
+/** Only a much larger import holds the lock of a project for as long. */
 const LOCK_TIMEOUT_ms = 5_000
 /** A statement on 16 MiB takes a second. */
 const STATEMENT_TIMEOUT_ms = 10_000
@@ -15,19 +15,35 @@ const IDLE_TIMEOUT_ms = 45_000
 /** So many take about a millisecond to parse. Those of a contact with hundreds of identifiers are fewer. */
 const MAX_VALUES_OF_LINE = 1_000
 
-/** Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections. */
+/** How much of bodies may be buffered before their imports have a connection. One body is at most a line and a batch. */
+const BUFFERED_bytes = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
+
+export interface ImporterOptions {
+  /** How long an import waits for the lock of its project. */
+  lockTimeout_ms: number
+  buffered_bytes: Limit
+}
+
+const DEFAULTS: ImporterOptions = { lockTimeout_ms: LOCK_TIMEOUT_ms, buffered_bytes: BUFFERED_bytes }
+
+/**
+ * Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections, which a body takes
+ * when its first full batch has arrived, or its end.
+ */
 export class Importer {
   readonly #pool: pg.Pool
-  readonly #running: Usage
-
   readonly #lockTimeout_ms: number
+  readonly #connections: Usage
+  readonly #buffered_bytes: Usage
 
   /** @param pool in pipeline mode. Its connections are the imports' own, since they keep temporary tables */
-  constructor(pool: pg.Pool, lockTimeout_ms = LOCK_TIMEOUT_ms) {
+  constructor(pool: pg.Pool, options: Partial<ImporterOptions> = {}) {
+    const { lockTimeout_ms, buffered_bytes } = { ...DEFAULTS, ...options }
+    const { max } = pool.options
     this.#pool = pool
     this.#lockTimeout_ms = lockTimeout_ms
-    const { max } = pool.options
-    this.#running = new Usage({ all: max, project: Math.ceil(max / 2) })
+    this.#connections = new Usage({ all: max, project: Math.ceil(max / 2) })
+    this.#buffered_bytes = new Usage(buffered_bytes)
   }
 
   /**
@@ -35,14 +51,33 @@ export class Importer {
    *
    * @param lines newline-delimited JSON in UTF-8, in parts
    * @throws ApiError invalid_request for the first bad line or for none at all; record_conflict; service_unavailable when
-   * as many imports are under way; what the input throws. The database's error otherwise
+   * too many imports are under way; what the input throws. The database's error otherwise
    */
   async import(project_id: string, lines: AsyncIterable<Buffer>): Promise<ImportResult> {
-    if (!this.#running.hasShare(project_id, 1) || !this.#running.hasRoom(1)) throw serviceUnavailable()
-    this.#running.add(project_id, 1)
+    // Now rather than after the body has arrived.
+    requireRoom(this.#connections, project_id, 1)
+    let connections = 0
+    let buffered_bytes = 0
+    const buffer = (bytes: number) => {
+      if (connections > 0) return
+      requireRoom(this.#buffered_bytes, project_id, bytes)
+      this.#buffered_bytes.add(project_id, bytes)
+      buffered_bytes += bytes
+    }
+    const release = () => {
+      this.#buffered_bytes.add(project_id, -buffered_bytes)
+      this.#connections.add(project_id, -connections)
+      buffered_bytes = connections = 0
+    }
     try {
-      const { records } = await importRecords(this.#pool, notEmpty(lines), {
+      const { records } = await importRecords(this.#pool, notEmpty(lines, buffer), {
         project_id,
+        beforeConnecting: () => {
+          requireRoom(this.#connections, project_id, 1)
+          release()
+          this.#connections.add(project_id, 1)
+          connections = 1
+        },
         maxValues: MAX_VALUES_OF_LINE,
         timeouts: {
           statement_timeout: STATEMENT_TIMEOUT_ms,
@@ -65,15 +100,22 @@ export class Importer {
       const issue = { pointer: `/body/${line}${field}`, message }
       throw error instanceof ImportConflict ? recordConflict(issue) : invalidRequest([issue])
     } finally {
-      this.#running.add(project_id, -1)
+      release()
     }
   }
 }
 
-async function* notEmpty(parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+/** @throws ApiError service_unavailable when the project, or all of them, use too much */
+function requireRoom(usage: Usage, project_id: string, amount: number): void {
+  if (!usage.hasShare(project_id, amount) || !usage.hasRoom(amount)) throw serviceUnavailable()
+}
+
+/** The parts as they are. @param onPart called with the bytes of each */
+async function* notEmpty(parts: AsyncIterable<Buffer>, onPart: (bytes: number) => void): AsyncGenerator<Buffer> {
   let isEmpty = true
   for await (const part of parts) {
     isEmpty = false
+    onPart(part.length)
     yield part
   }
   if (isEmpty) throw malformedRequest('The body has no records; send one JSON object on each line.')

@@ -15,7 +15,7 @@ import {
 /** What has a staging table of its own: each type of record, and the identifiers that contact records contain. */
 export type StagedKind = RecordType | 'identifier'
 
-/** The table that each kind is stored in. Its staging table has the same columns and a few more. */
+/** The table that each kind is stored in. Its staging table has most of its columns and a few more. */
 export const TARGET_TABLES: Record<StagedKind, string> = {
   project: 'projects',
   group: 'groups',
@@ -40,8 +40,8 @@ export const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>
 /** The temporary table of the rows as they were read: one per line, or one per identifier of the line. */
 export const stagedTable = (kind: StagedKind) => `staged_${TARGET_TABLES[kind]}`
 
-/** The columns that are filled from a record; `line` comes before them. */
-const COLUMNS: Record<StagedKind, string[]> = {
+/** The columns that are filled from a record; `line` comes before them. Those of a later schema are not among them. */
+export const COLUMNS: Record<StagedKind, string[]> = {
   ...(Object.fromEntries(RECORD_TYPES.map((type) => [type, Object.keys(FIELDS[type])])) as Record<
     RecordType,
     string[]

@@ -11,7 +11,7 @@ import {
   REFERENCED_ENTRIES,
   referencesTable,
 } from './merge-rules.ts'
-import { STAGED_KINDS, STAGING_COLUMNS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+import { COLUMNS, STAGED_KINDS, STAGING_COLUMNS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 
 /** Merges the lines of each record. */
 function mergedRows(kind: StagedKind): string {
@@ -48,8 +48,9 @@ export const FILLED_TABLES = new Map([
 ])
 
 function stagedRows(kind: StagedKind): string {
-  const extra = Object.entries(STAGING_COLUMNS[kind] ?? {}).map(([name, type]) => `, NULL::${type} AS ${name}`)
-  return `SELECT 0::bigint AS line, t.*${extra.join('')} FROM ${TARGET_TABLES[kind]} t`
+  const extra = STAGING_COLUMNS[kind] ?? {}
+  const columns = COLUMNS[kind].map((name) => (extra[name] ? `NULL::${extra[name]} AS ${name}` : name))
+  return `SELECT 0::bigint AS line, ${columns} FROM ${TARGET_TABLES[kind]}`
 }
 
 const CREATE_TABLES = [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const), ...FILLED_TABLES]

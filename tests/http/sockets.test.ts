@@ -271,11 +271,13 @@ test('an unknown expectation is ignored', async () => {
   expect((await exchangeOne(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
 })
 
-test('100 Continue is sent after the key is checked, and not before', async () => {
+test('100 Continue is sent after the key and the length are checked, and not before', async () => {
   const expecting = ['Expect: 100-continue', 'Content-Length: 2', 'Connection: close']
   expect(await exchange(post(...expecting), '{}')).toMatch(/^HTTP\/1.1 401 /)
   const received = await exchange(post(keyed(), ...expecting), '{}')
   expect(received).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
+  const large = post(keyed(), 'Expect: 100-continue', 'Content-Length: 1000000', 'Connection: close')
+  expect(await exchange(large)).toMatch(/^HTTP\/1.1 413 /)
 })
 
 test('a client that disconnects within the body writes nothing, and logs no error', async () => {

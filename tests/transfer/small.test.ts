@@ -48,3 +48,17 @@ test('a small import looks rows up, with plans made when the tables were empty',
   expect(read).toBeGreaterThan(10)
   expect(read).toBeLessThan(400)
 })
+
+test('a connection goes on after a column is added, as by a migration', async () => {
+  await load(pool, visit('before', 1))
+  await database.pool.query(`DO $$
+    DECLARE name text;
+    BEGIN
+      FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+        EXECUTE format('ALTER TABLE %I ADD COLUMN added_later text', name);
+      END LOOP;
+    END $$`)
+  await load(pool, visit('after', 2))
+  const { rows } = await database.pool.query("SELECT FROM events WHERE entry_id = 'after'")
+  expect(rows).toHaveLength(2)
+})
