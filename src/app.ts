@@ -22,6 +22,7 @@ import { RateLimiter } from './http/rate-limit.ts'
 import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
 import { requestId } from './http/request-id.ts'
 import { registerRoutes } from './http/routes.ts'
+import { reportTypeMismatches } from './http/type-mismatches.ts'
 import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.ts'
 import { ping } from './queries/projects.ts'
 import { Recorder } from './recording/recorder.ts'
@@ -118,11 +119,12 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   // Before requests in flight are waited for.
   app.addHook('preClose', async () => followers.close())
   measureFollowers(registry, followers)
+  const onTypeMismatch = reportTypeMismatches(registry, app.log)
   const context = {
     db,
-    recorder: new Recorder(parts.writePool, parts.recorder),
+    recorder: new Recorder(parts.writePool, parts.recorder, onTypeMismatch),
     followers,
-    importer: new Importer(parts.importPool),
+    importer: new Importer(parts.importPool, { onTypeMismatch }),
   }
   await registerRoutes(app, {
     document: document.json,

@@ -26,6 +26,12 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
+          for (const { project_id, key, count } of summary.type_mismatches) {
+            stderr.write(
+              `Identifiers ${JSON.stringify(key)} of project ${project_id} that are text where another contact's is a number ` +
+                `or boolean, or the other way round: ${count}. See docs/recording.md#identifiers\n`,
+            )
+          }
           await printRows(stdout, rowsOf(summary), COLUMNS, json)
         })
       } finally {

@@ -72,6 +72,26 @@ export function identifierDigest(key: string, canonical: string): Buffer {
   return hash('sha256', `${key}\0${canonical}`, 'buffer')
 }
 
+/**
+ * The digest of the identifier with the same text under another JSON type: of `"1"` that of `1`, and of `1` or `true` that of the
+ * string. undefined when there is none. Whoever sends both probably means one contact (docs/recording.md#identifiers).
+ */
+export function otherTypeDigest({ key, value, canonical }: Identifier & { canonical: string }): Buffer | undefined {
+  if (!canonical.startsWith('s')) return identifierDigest(key, `s${value.trim()}`)
+  const text = canonical.slice(1)
+  if (!NUMBER.test(text) && text !== 'true' && text !== 'false') return undefined
+  const other = canonicalValue(text)
+  return other.ok ? identifierDigest(key, other.canonical) : undefined
+}
+
+/** New identifiers have the text of some of other contacts, under another JSON type. */
+export interface TypeMismatch {
+  project_id: string
+  key: string
+  /** How many identifiers. */
+  count: number
+}
+
 /** The contact id that an identifier of the key `contact_id` holds when its value is a string; else undefined. */
 export const contactIdOf = ({ key, canonical }: { key: string; canonical: string }): string | undefined =>
   key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined

@@ -5,7 +5,7 @@ import type { components } from '../../generated/api.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
-import { contactIdOf } from '../domain/identifier.ts'
+import { contactIdOf, type TypeMismatch } from '../domain/identifier.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
 import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
@@ -43,12 +43,14 @@ export type Outcome =
  * @param client in pipeline mode, so that statements sent together are one round trip
  * @param lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects are left
  * out. Only for events of one project, so that no two batches wait for each other
+ * @param onTypeMismatch called for each identifier that the batch has added with such a mismatch
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
  */
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
   lockTimeout_ms?: number,
+  onTypeMismatch: (mismatch: TypeMismatch) => void = () => {},
 ): Promise<Outcome[]> {
   const state = await lockAndRead(client, events, lockTimeout_ms)
   const now = toIsoTimestamp(new Date())
@@ -62,6 +64,7 @@ export async function recordBatch(
     entries: newEntries,
     contacts: state.contacts,
   })
+  for (const mismatch of state.contacts.typeMismatches) onTypeMismatch(mismatch)
   return decisions.map(outcomeOf)
 }
 
@@ -98,6 +101,9 @@ async function lockAndRead(
   const identifiers = events.flatMap(({ project_id, identifiers }) =>
     identifiers.map((one) => ({ project_id, ...one })),
   )
+  const otherTypes = identifiers.flatMap(({ project_id, otherTypeDigest: digest }) =>
+    digest ? [{ project_id, digest }] : [],
+  )
   const namedContacts = identifiers.flatMap((identifier) => {
     const contact_id = contactIdOf(identifier)
     return contact_id ? [{ project_id: identifier.project_id, contact_id }] : []
@@ -114,7 +120,7 @@ async function lockAndRead(
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     run(client, selectNextPositions, [projectIds]),
     run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
-    run(client, selectIdentifierOwners, columnsOf(identifiers, 'project_id', 'digest')),
+    run(client, selectIdentifierOwners, columnsOf([...identifiers, ...otherTypes], 'project_id', 'digest')),
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])

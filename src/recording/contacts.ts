@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 import { type ApiError, identifierConflict } from '../domain/errors.ts'
-import { contactIdOf } from '../domain/identifier.ts'
+import { contactIdOf, type TypeMismatch } from '../domain/identifier.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 import type { ParsedIdentifier } from './custom-event.ts'
 
@@ -26,13 +26,14 @@ export type ResolvedContact = { ok: true; contact_id: string } | { ok: false; er
  */
 export class ContactResolver {
   readonly added: { contacts: NewContact[]; identifiers: NewIdentifier[] } = { contacts: [], identifiers: [] }
+  readonly typeMismatches: TypeMismatch[] = []
   /** Contact ids by their identifier's digest in the project. */
   readonly #owners = new Map<string, string>()
   readonly #existing = new Set<string>()
   readonly #new = new Set<string>()
 
   /**
-   * @param owners of the events' identifiers, as far as these are stored
+   * @param owners of the events' identifiers, and of those under another type, as far as these are stored
    * @param contacts the stored ones of those that the events name by their own id
    */
   constructor(
@@ -56,8 +57,10 @@ export class ContactResolver {
     if (others.length > 0) return { ok: false, error: conflictOf(owners) }
 
     const contact_id = owner ?? this.#addContact(project_id, now)
-    identifiers.forEach(({ digest, key, value }, i) => {
+    identifiers.forEach(({ digest, key, value, otherTypeDigest }, i) => {
       if (owners[i] !== undefined) return
+      const other = otherTypeDigest && this.#owners.get(keyInProject(project_id, otherTypeDigest))
+      if (other !== undefined && other !== contact_id) this.typeMismatches.push({ project_id, key, count: 1 })
       this.#owners.set(keyInProject(project_id, digest), contact_id)
       this.added.identifiers.push({ project_id, contact_id, digest, key, value })
     })

@@ -2,6 +2,7 @@ import type pg from 'pg'
 import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
 import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
+import type { TypeMismatch } from '../domain/identifier.ts'
 import { Usage } from '../domain/usage.ts'
 import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
@@ -50,6 +51,7 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
 export class Recorder {
   readonly #pool: pg.Pool
   readonly #options: RecorderOptions
+  readonly #onTypeMismatch: (mismatch: TypeMismatch) => void
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
   /** How many more batches of each kind may run at a time. */
@@ -63,9 +65,15 @@ export class Recorder {
   /**
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
    * waiting
+   * @param onTypeMismatch called for each identifier that was added with such a mismatch
    */
-  constructor(pool: pg.Pool, options: Partial<RecorderOptions> = {}) {
+  constructor(
+    pool: pg.Pool,
+    options: Partial<RecorderOptions> = {},
+    onTypeMismatch: (mismatch: TypeMismatch) => void = () => {},
+  ) {
     this.#pool = pool
+    this.#onTypeMismatch = onTypeMismatch
     this.#options = { ...RECORDER_DEFAULTS, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     const half = Math.max(1, Math.floor(pool.options.max / 2))
@@ -206,7 +214,7 @@ export class Recorder {
   async #transaction(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<Outcome[]> {
     const connection = this.#warmConnections.pop() ?? (await this.#pool.connect())
     try {
-      const outcomes = await recordBatch(connection, events, lockTimeout_ms)
+      const outcomes = await recordBatch(connection, events, lockTimeout_ms, this.#onTypeMismatch)
       this.#warmConnections.push(connection)
       return outcomes
     } catch (error) {

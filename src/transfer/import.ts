@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import type { TypeMismatch } from '../domain/identifier.ts'
 import { beginLongTransaction, LazyTransaction, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
@@ -66,6 +67,8 @@ export interface ImportSummary {
   duplicate_lines: number
   /** Identifiers added to contacts, new and stored ones. */
   identifiers_added: number
+  /** By project and key. */
+  type_mismatches: TypeMismatch[]
 }
 
 /**
@@ -160,6 +163,7 @@ async function importInto(
     records: Object.fromEntries(RECORD_TYPES.map(summarize)) as Record<RecordType, ImportedRecords>,
     duplicate_lines: RECORD_TYPES.reduce((sum, type) => sum + stage.rows[type] - merged[type].records, 0),
     identifiers_added: merged.identifier.added,
+    type_mismatches: merge.typeMismatches,
   }
 }
 

@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import type { components } from '../../generated/api.ts'
 import { invalidRequest, malformedRequest, recordConflict, serviceUnavailable } from '../domain/errors.ts'
+import type { TypeMismatch } from '../domain/identifier.ts'
 import { type Limit, Usage } from '../domain/usage.ts'
 import { ImportConflict, ImportError, importRecords } from './import.ts'
 
@@ -22,9 +23,15 @@ export interface ImporterOptions {
   /** How long an import waits for the lock of its project. */
   lockTimeout_ms: number
   buffered_bytes: Limit
+  /** Called for identifiers that were added with such a mismatch. */
+  onTypeMismatch: (mismatch: TypeMismatch) => void
 }
 
-const DEFAULTS: ImporterOptions = { lockTimeout_ms: LOCK_TIMEOUT_ms, buffered_bytes: BUFFERED_bytes }
+const DEFAULTS: ImporterOptions = {
+  lockTimeout_ms: LOCK_TIMEOUT_ms,
+  buffered_bytes: BUFFERED_bytes,
+  onTypeMismatch: () => {},
+}
 
 /**
  * Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections, which a body takes
@@ -33,15 +40,17 @@ const DEFAULTS: ImporterOptions = { lockTimeout_ms: LOCK_TIMEOUT_ms, buffered_by
 export class Importer {
   readonly #pool: pg.Pool
   readonly #lockTimeout_ms: number
+  readonly #onTypeMismatch: ImporterOptions['onTypeMismatch']
   readonly #connections: Usage
   readonly #buffered_bytes: Usage
 
   /** @param pool in pipeline mode. Its connections are the imports' own, since they keep temporary tables */
   constructor(pool: pg.Pool, options: Partial<ImporterOptions> = {}) {
-    const { lockTimeout_ms, buffered_bytes } = { ...DEFAULTS, ...options }
+    const { lockTimeout_ms, buffered_bytes, onTypeMismatch } = { ...DEFAULTS, ...options }
     const { max } = pool.options
     this.#pool = pool
     this.#lockTimeout_ms = lockTimeout_ms
+    this.#onTypeMismatch = onTypeMismatch
     this.#connections = new Usage({ all: max, project: Math.ceil(max / 2) })
     this.#buffered_bytes = new Usage(buffered_bytes)
   }
@@ -70,7 +79,7 @@ export class Importer {
       buffered_bytes = connections = 0
     }
     try {
-      const { records } = await importRecords(this.#pool, notEmpty(lines, buffer), {
+      const { records, type_mismatches } = await importRecords(this.#pool, notEmpty(lines, buffer), {
         project_id,
         beforeConnecting: () => {
           requireRoom(this.#connections, project_id, 1)
@@ -87,6 +96,7 @@ export class Importer {
         // Autovacuum does it, and nobody waits.
         sizes: { analyze_from_lines: Number.POSITIVE_INFINITY },
       })
+      for (const mismatch of type_mismatches) this.#onTypeMismatch(mismatch)
       const all = Object.values(records)
       const [added, changed, unchanged] = [
         sum(all.map((one) => one.added)),

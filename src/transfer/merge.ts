@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import type { TypeMismatch } from '../domain/identifier.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
 import { isPipelined } from './client.ts'
 import { ImportConflict, type ImportIssue } from './issues.ts'
@@ -40,6 +41,20 @@ export interface MergeSizes {
   /** Up to how many rows are merged by prepared statements. */
   small_rows: number
 }
+
+/** New identifiers whose text belongs to another contact under another type: stored, or on an earlier line. */
+const TYPE_MISMATCHES = `
+  SELECT project_id, key, count(*)::integer AS count FROM (
+    SELECT i.project_id, i.key, i.digest FROM ${stagedTable('identifier')} i
+    JOIN ${TARGET_TABLES.identifier} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    WHERE o.contact_id <> i.contact_id
+    UNION
+    SELECT i.project_id, i.key, i.digest FROM ${stagedTable('identifier')} i
+    JOIN ${mergedTable('identifier')} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    WHERE o.contact_id <> i.contact_id AND o.line < i.line
+  ) i
+  WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES.identifier} t WHERE ${columnsEqual('t', 'i', MERGE_RULES.identifier.key)})
+  GROUP BY project_id, key ORDER BY project_id, key`
 
 interface Statement {
   sql: string
@@ -87,6 +102,8 @@ export class Merge {
   /** Until duplicates are found, every row counts as a record. */
   readonly #counts: Record<StagedKind, MergeCounts>
   #mergedLines = 0
+  /** Known once the merge has run. */
+  typeMismatches: TypeMismatch[] = []
 
   /**
    * @param rows how many rows of each kind are staged
@@ -133,7 +150,7 @@ export class Merge {
     }
     await this.#run([{ sql: LOCK_PROJECTS }])
     this.#step('checking')
-    await this.#run(findIssues(CHECKS))
+    await this.#run([...findIssues(CHECKS), ...this.#findTypeMismatches()])
     const issue = issues.reduce((a, b) => earlierIssue(a, b), undefined)
     if (issue) throw new ImportConflict(issue)
     for (const kind of this.#kinds) await this.#write(kind)
@@ -181,6 +198,13 @@ export class Merge {
         },
       },
     ]
+  }
+
+  #findTypeMismatches(): Statement[] {
+    const onResult = ({ rows }: pg.QueryResult<TypeMismatch>) => {
+      this.typeMismatches = rows
+    }
+    return this.#rows.identifier > 0 ? [{ sql: TYPE_MISMATCHES, onResult }] : []
   }
 
   /** Finds the issue on the first line of each check, in the order of the checks. */

@@ -77,6 +77,22 @@ describe('import', () => {
     expect(await projects()).toContain('twice')
   })
 
+  test('reports identifiers that differ from others by their type alone', async () => {
+    const contact = (contact_id: string, value: string) =>
+      JSON.stringify({ type: 'contact', project_id: 'types', contact_id, identifiers: [{ key: 'number', value }] })
+    const types = await file(
+      'types.ndjson',
+      ['{"type":"project","project_id":"types"}', contact('c1', '5'), contact('c2', '"5"')].join('\n'),
+    )
+    const { status, stderr } = await flowtrail('import', types)
+    expect({ status, stderr }).toEqual({
+      status: 0,
+      stderr:
+        'Identifiers "number" of project types that are text where another contact\'s is a number or boolean, or the other ' +
+        'way round: 1. See docs/recording.md#identifiers\n',
+    })
+  })
+
   test.each([
     ['no JSON', `${GOOD}{"type":"group"\n`, /^line 2: must be one JSON object: .*$/],
     ['an empty line', `${GOOD}\n{"type":"group"}\n`, /^line 2: must be a record; empty lines are not allowed$/],

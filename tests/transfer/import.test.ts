@@ -63,6 +63,7 @@ describe('a first import', () => {
       },
       duplicate_lines: 0,
       identifiers_added: 1,
+      type_mismatches: [],
     })
     expect(await of('project')).toEqual([{ type: 'project', project_id: 'first', name: 'first' }])
     expect(await of('group')).toMatchObject([{ name: 'g1' }])

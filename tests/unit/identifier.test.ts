@@ -1,6 +1,12 @@
 import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { canonicalValue, contactIdOf, identifierDigest, identifierKeyIssue } from '../../src/domain/identifier.ts'
+import {
+  canonicalValue,
+  contactIdOf,
+  identifierDigest,
+  identifierKeyIssue,
+  otherTypeDigest,
+} from '../../src/domain/identifier.ts'
 
 /** Groups of spellings of one value; values of different groups differ. */
 const SAME = [
@@ -124,4 +130,27 @@ test.each([
   ['Contact_id', 'sc1', undefined],
 ])('contactIdOf the key %s with the canonical value %s is %s', (key, canonical, contactId) => {
   expect(contactIdOf({ key, canonical })).toBe(contactId)
+})
+
+test.each([
+  ['"12345"', '12345'],
+  ['"-1.50"', '-1.5'],
+  ['"true"', 'true'],
+  ['"false"', ' false'],
+  ['12345', '"12345"'],
+  [' 1.0 ', '"1.0"'],
+  ['true', '"true"'],
+  ['"12345 "', undefined],
+  ['"012"', undefined],
+  ['"2026-03-01"', undefined],
+  ['"a@example.com"', undefined],
+  ['"null"', undefined],
+  ['"truest"', undefined],
+])('under another type, %s has the digest of %s', (value, other) => {
+  const canonical = (text: string) => {
+    const parsed = canonicalValue(text)
+    return parsed.ok ? parsed.canonical : parsed.issue
+  }
+  const digest = otherTypeDigest({ key: 'k', value, canonical: canonical(value) })
+  expect(digest).toEqual(other && identifierDigest('k', canonical(other)))
 })

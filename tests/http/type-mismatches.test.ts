@@ -1,0 +1,106 @@
+import { Writable } from 'node:stream'
+import type { FastifyBaseLogger } from 'fastify'
+import { Registry } from 'prom-client'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { reportTypeMismatches } from '../../src/http/type-mismatches.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+// Whoever sends a number as text once and as a number once makes two contacts of one person: the operator is told.
+
+const logged: Record<string, unknown>[] = []
+const log = new Writable({
+  write(line, _, done) {
+    logged.push(JSON.parse(String(line)))
+    done()
+  },
+})
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createTestApp({ logger: { level: 'warn', stream: log } })
+})
+afterAll(() => api.close())
+
+const warnings = () => logged.filter(({ msg }) => String(msg).includes('same person twice'))
+
+async function mismatches(): Promise<number> {
+  const { body } = await api.app.inject('/metrics')
+  return Number(/^flowtrail_identifier_type_mismatches_total (\d+)$/m.exec(body)?.[1])
+}
+
+async function record(...events: Record<string, string>[]): Promise<void> {
+  const body = {
+    events: events.map((identifiers) => ({
+      module_id: 'skin-quiz',
+      timestamp: '2026-03-01T10:00:00Z',
+      custom_event_name: 'ordered',
+      identifiers: Object.entries(identifiers).map(([key, value]) => ({ key, value })),
+    })),
+  }
+  const response = await api.call({ method: 'POST', path: '/projects/demo/events/batch', body })
+  expect(response.json().results.map(({ status }: { status: number }) => status)).toEqual(events.map(() => 200))
+}
+
+async function importContacts(...contacts: [id: string, identifiers: Record<string, string>][]): Promise<void> {
+  const lines = contacts.map(([contact_id, identifiers]) =>
+    JSON.stringify({
+      ...{ type: 'contact', contact_id },
+      identifiers: Object.entries(identifiers).map(([key, value]) => ({ key, value })),
+    }),
+  )
+  const response = await api.call({
+    ...{ method: 'POST', path: '/projects/demo/records', body: lines.join('\n') },
+    headers: { 'content-type': 'application/x-ndjson' },
+  })
+  expect(response.statusCode).toBe(200)
+}
+
+/** How many mismatches an action adds. */
+async function added(action: Promise<void>): Promise<number> {
+  const before = await mismatches()
+  await action
+  return (await mismatches()) - before
+}
+
+test('a new identifier with the text of one of another contact is counted', async () => {
+  expect(await added(record({ order: '12345' }))).toBe(0)
+  expect(await added(record({ order: '"12345"' }))).toBe(1)
+  // Known by now.
+  expect(await added(record({ order: '"12345"' }, { order: '12345' }))).toBe(0)
+  // One after another in a batch; and the contacts of both exist.
+  expect(await added(record({ vip: '"true"' }, { vip: 'true' }))).toBe(1)
+  expect(await added(record({ other: '12345' }, { order: '12346' }, { order: '"12345 "' }))).toBe(0)
+})
+
+test('that of the same contact is not', async () => {
+  expect(await added(record({ email: '"a@example.com"', id: '7' }, { email: '"a@example.com"', id: '"7"' }))).toBe(0)
+  expect(await added(importContacts(['seven', { id: '70' }], ['seven', { id: '"70"' }]))).toBe(0)
+})
+
+test('imports and recording know of each other', async () => {
+  await record({ customer: '1' })
+  expect(await added(importContacts(['c1', { customer: '"1"' }], ['c2', { customer: '"2"' }]))).toBe(1)
+  expect(await added(importContacts(['c1', { customer: '"1"' }]))).toBe(0)
+  expect(await added(record({ customer: '2' }))).toBe(1)
+  // On the lines of one import, of which the second is the new one; and on several lines.
+  expect(
+    await added(importContacts(['c3', { customer: '3' }], ['c4', { customer: '"3"' }], ['c4', { customer: '"3"' }])),
+  ).toBe(1)
+})
+
+test('one of them is logged, with its project and key and without its value', () => {
+  expect(warnings()).toEqual([expect.objectContaining({ level: 40, project_id: 'demo', key: 'order' })])
+  expect(JSON.stringify(warnings())).not.toContain('12345')
+})
+
+test('one a minute is logged', () => {
+  const [registry, warn] = [new Registry(), vi.fn()]
+  let now_ms = 5_000
+  const report = reportTypeMismatches(registry, { warn } as unknown as FastifyBaseLogger, () => now_ms)
+  const warned = [0, 59_999, 60_000, 60_001].map((elapsed_ms) => {
+    now_ms = 5_000 + elapsed_ms
+    report({ project_id: 'demo', key: 'email', count: 1 })
+    return warn.mock.calls.length
+  })
+  expect(warned).toEqual([1, 1, 2, 2])
+})
