@@ -92,7 +92,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     imports: ['src/queries', 'src/database', 'src/config.ts', 'type generated', 'src/domain'],
     packages: ['type pg', 'uuid'],
   },
-  'src/demo': { imports: ['src/transfer', 'src/domain'], packages: [] },
+  'src/demo': { imports: ['src/transfer', 'type generated', 'src/domain'], packages: [] },
   'src/transfer': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['pg', 'pg-copy-streams'] },
   'src/queries': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['kysely', 'pg'] },
   'src/database': {

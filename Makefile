@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults connectors contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak connectors contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ browser: node_modules/.installed ## Test /docs in headless Chromium: operations,
 
 faults: node_modules/.installed ## Attack a running service, and measure what its users notice (LONG=yes: for longer; SEED=n)
 	@$(RUN) test:trials
+
+soak: node_modules/.installed ## Ten minutes of mixed load, with the demo's live visitors, after which the service holds no more than before
+	@LONG=yes $(RUN) test:trials tests/faults/trials/soak.test.ts
 
 connectors: node_modules/.installed ## Copy a project by the programs in connectors/, and compare (needs Python 3.11)
 	@$(RUN) test:connectors

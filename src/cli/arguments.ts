@@ -20,3 +20,19 @@ export function count(text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Expected an integer from 1 to 999999999.')
   return Number(text)
 }
+
+/** Parses a number above 0, for commander. */
+export function positive(text: string): number {
+  if (!/^\d{1,6}(\.\d{1,3})?$/.test(text) || Number(text) === 0) {
+    throw new InvalidArgumentError('Expected a number above 0, such as 2 or 0.5.')
+  }
+  return Number(text)
+}
+
+/** Parses the URL of a server, for commander. @returns it without a slash at the end */
+export function serverUrl(text: string): string {
+  if (!/^https?:\/\/[^?#]+$/.test(text) || !URL.canParse(text)) {
+    throw new InvalidArgumentError('Expected an http or https URL, such as http://127.0.0.1:3000.')
+  }
+  return text.replace(/\/+$/, '')
+}

@@ -1,6 +1,6 @@
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { type Config, readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
@@ -8,8 +8,9 @@ import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
 import { importRecords } from '../transfer/import.ts'
-import { count, resourceId } from './arguments.ts'
+import { count, positive, resourceId, serverUrl } from './arguments.ts'
 import type { Context, Output } from './context.ts'
+import { type LiveCommandOptions, runLiveDemo } from './demo-live.ts'
 import { onDatabase } from './interruptible.ts'
 import { createKey } from './keys.ts'
 import { print } from './output.ts'
@@ -59,16 +60,50 @@ async function isValid(db: Database, projectId: string, text: string): Promise<b
   return stored !== undefined && hasScopes && isAccepted(key, stored, new Date())
 }
 
+const LIVE_OPTIONS = 'With --live:'
+
+const liveOption = <T>(flags: string, description: string, parse: (text: string) => T, preset?: T) =>
+  new Option(flags, description).argParser(parse).default(preset).helpGroup(LIVE_OPTIONS)
+
+interface DemoCommandOptions {
+  entries: number
+  project: string
+  live?: boolean
+}
+
 export const demoCommand = ({ env, stdout, stderr }: Context) =>
   new Command('demo')
-    .description('load a realistic, reproducible project and print an API key for it')
-    .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
+    .description('load a realistic, reproducible project and print an API key for it; or let it live')
     .option('--project <id>', 'project id', resourceId, DEMO.projectId)
-    .addHelpText('after', '\nThe key is kept in DATA_DIR/demo-key, or in demo-key-ID for another project.')
-    .action(({ entries, project }: { entries: number; project: string }) => {
+    .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
+    .addOption(
+      new Option('--live', 'simulate visitors of a running server until Ctrl-C, over its API').conflicts('entries'),
+    )
+    .addOption(liveOption('--rate <n>', 'how many visitors begin in a second', positive, 1))
+    .addOption(liveOption('--speed <n>', 'how many times faster than people they are', positive, 1))
+    .addOption(liveOption('--visitors <n>', 'end after this number of visitors', count))
+    .addOption(liveOption('--seed <n>', 'what the visitors do depends on it alone', count, 1))
+    .addOption(
+      liveOption('--url <url>', 'where the server is (default: where these settings make it listen)', serverUrl),
+    )
+    .addHelpText(
+      'after',
+      `
+The key is kept in DATA_DIR/demo-key, or in demo-key-ID for another project.
+With --live, FLOWTRAIL_KEY is used instead if it is set. The key needs all
+scopes, the project must exist, and no database is needed.`,
+    )
+    .action(async (options: DemoCommandOptions & LiveCommandOptions, command: Command) => {
       const config = readConfig(env)
-      return onDatabase(config, async (db, url) => {
-        await loadDemo(url, { projectId: project, entries }, stderr)
-        await print(stdout, `${await demoKey(config, db, project)}\n`)
+      if (options.live)
+        return runLiveDemo(config, demoKeyFile(config, options.project), options, { env, stdout, stderr })
+      const misplaced = command.options.find(
+        (option) =>
+          option.helpGroupHeading === LIVE_OPTIONS && command.getOptionValueSource(option.attributeName()) === 'cli',
+      )
+      if (misplaced) command.error(`option '${misplaced.flags}' needs --live`)
+      await onDatabase(config, async (db, url) => {
+        await loadDemo(url, { projectId: options.project, entries: options.entries }, stderr)
+        await print(stdout, `${await demoKey(config, db, options.project)}\n`)
       })
     })

@@ -1,4 +1,5 @@
 import { type GenericFormatter, SingleBar } from 'cli-progress'
+import type { LiveCounts } from '../demo/live.ts'
 import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
 import type { Output } from './context.ts'
@@ -45,6 +46,22 @@ export function exportProgress(stdout: Output, stderr: Output): Progress<ExportP
       line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
     },
     stop: () => line?.stop(),
+  }
+}
+
+/** Can go on after it was stopped, on another line. */
+export function liveProgress(stderr: Output): Progress<LiveCounts> {
+  if (!stderr.isTTY) return SILENT
+  let line: ProgressLine | undefined
+  return {
+    update: ({ visitors, active, records, events }) => {
+      line ??= new ProgressLine(stderr, 'sending')
+      line.update(records, `${visitors} visitors, ${active} active`, `${records} records`, `${events} custom events`)
+    },
+    stop: () => {
+      line?.stop()
+      line = undefined
+    },
   }
 }
 

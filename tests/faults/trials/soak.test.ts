@@ -1,23 +1,25 @@
 import { readdirSync } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { createKey } from '../../../src/cli/keys.ts'
 import { connect as connectDatabase } from '../../../src/database/open.ts'
 import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { EVENT } from '../../http/requests.ts'
-import { EXAMPLES, importFile } from '../../support/app.ts'
+import { EXAMPLES, importFile, importInto } from '../../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { exampleCall, operationIds } from '../../support/example-call.ts'
-import { kill, readMetrics, type Service, startService } from '../../support/service.ts'
+import { kill, readMetrics, runFlowtrail, type Service, startService } from '../../support/service.ts'
 import { size } from './trial.ts'
 
-// All operations at once for a while, with clients that hang up and requests that are refused: what the service holds does
-// not grow. Its first third warms it up; the other two are compared with each other.
+// All operations at once for a while, with clients that hang up and requests that are refused, beside the demo's live
+// visitors: what the service holds does not grow. Its first third warms it up; the other two are compared with each other.
 
 const DURATION_s = size(20, 600)
 const CLIENTS = 16
+/** The project of the live visitors. */
+const VISITED = 'visited'
 /** How much more the last third may hold than the one before, of its least: garbage comes and goes. */
 const MAX_GROWTH = 1.3
 /** Below it no ratio counts. The process itself goes on taking memory for garbage while it warms up, its heap does not. */
@@ -31,6 +33,7 @@ let key: string
 beforeAll(async () => {
   database = await createTestDatabase()
   await importFile(database.url, EXAMPLES)
+  await importInto(database.url, [{ type: 'project', project_id: VISITED }])
   db = connectDatabase(database.url, { max: 1 })
   key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
   service = await startService({ DATABASE_URL: database.url })
@@ -117,6 +120,14 @@ const leastOf = (samples: Sample[]): Sample => {
   }
 }
 
+async function letVisitorsCome() {
+  const FLOWTRAIL_KEY = await createKey(db, VISITED, { name: 'visitors', scopes: SCOPES, expires_at: null })
+  const where = ['--project', VISITED, '--url', service.address]
+  const visitors = runFlowtrail(['demo', '--live', ...where, '--rate', '10', '--speed', '20'], { FLOWTRAIL_KEY })
+  onTestFinished(() => void visitors.child.kill())
+  return visitors
+}
+
 test('memory, descriptors and connections do not grow under mixed load', { timeout: TIMEOUT_ms }, async () => {
   const samples: Sample[] = []
   const end_ms = performance.now() + DURATION_s * 1_000
@@ -124,17 +135,21 @@ test('memory, descriptors and connections do not grow under mixed load', { timeo
   const client = async () => {
     while (performance.now() < end_ms) await act(requests++)
   }
+  const visitors = await letVisitorsCome()
   const observe = async () => {
     for (; performance.now() < end_ms; await setTimeout(100)) samples.push(await sample())
   }
   await Promise.all([observe(), ...Array.from({ length: CLIENTS }, client)])
+  visitors.child.kill('SIGINT')
+  expect([await visitors.exit, visitors.stderr()]).toEqual([0, ''])
+  expect(visitors.stdout()).toMatch(/^[1-9]\d* visitors, [1-9]\d* records, [1-9]\d* custom events\n$/)
 
   expect(seen.size, 'operations, each served and refused').toBe(2 * operationIds.length)
 
   const third = Math.floor(samples.length / 3)
   const [warm, last] = [leastOf(samples.slice(third, 2 * third)), leastOf(samples.slice(2 * third))]
   console.log(
-    `soak: ${requests} requests in ${DURATION_s} s; least of the second third ${JSON.stringify(warm)}, of the last ${JSON.stringify(last)}`,
+    `soak: ${requests} requests in ${DURATION_s} s, and ${visitors.stdout().trim()}; least of the second third ${JSON.stringify(warm)}, of the last ${JSON.stringify(last)}`,
   )
   for (const name of ['heap_MiB', 'rss_MiB'] as const) {
     expect(last[name], name).toBeLessThanOrEqual(Math.max(MAX_GROWTH * warm[name], warm[name] + MAX_GROWTH_MiB[name]))

@@ -1,0 +1,70 @@
+import { readFile } from 'node:fs/promises'
+import { isIPv6 } from 'node:net'
+import type { Config } from '../config.ts'
+import { ApiClient } from '../demo/api-client.ts'
+import { LiveDemo, type LiveOptions } from '../demo/live.ts'
+import type { Context } from './context.ts'
+import { CommandError, print } from './output.ts'
+import { liveProgress } from './progress.ts'
+
+export interface LiveCommandOptions extends Omit<LiveOptions, 'projectId' | 'visitors'> {
+  project: string
+  visitors?: number
+  url?: string
+}
+
+/** How long to go on sending after Ctrl-C. */
+const END_TIMEOUT_ms = 2_000
+const PROGRESS_INTERVAL_ms = 250
+
+/** Where a server with these settings listens, from this machine. */
+function addressOf({ server: { host, port }, http: { basePath } }: Config): string {
+  const name = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host
+  return `http://${isIPv6(name) ? `[${name}]` : name}:${port}${basePath}`
+}
+
+async function readKey(file: string): Promise<string> {
+  const text = await readFile(file, 'utf8').catch(() => {
+    throw new CommandError(`There is no key in ${file}: load the project with flowtrail demo, or set FLOWTRAIL_KEY`)
+  })
+  return text.trim()
+}
+
+/**
+ * Simulates visitors of a running server until all have gone, or until SIGINT or SIGTERM.
+ *
+ * @param keyFile has the key, unless FLOWTRAIL_KEY is set
+ */
+export async function runLiveDemo(
+  config: Config,
+  keyFile: string,
+  { project: projectId, url = addressOf(config), visitors = Number.POSITIVE_INFINITY, ...options }: LiveCommandOptions,
+  { env, stdout, stderr }: Pick<Context, 'env' | 'stdout' | 'stderr'>,
+): Promise<void> {
+  const key = env.FLOWTRAIL_KEY ?? (await readKey(keyFile))
+  const [stop, deadline] = [new AbortController(), new AbortController()]
+  const progress = liveProgress(stderr)
+  const client = new ApiClient({ url, projectId, key, signal: deadline.signal }, (problem) => {
+    progress.stop()
+    stderr.write(`flowtrail: ${problem}\n`)
+  })
+  const demo = new LiveDemo(client, { projectId, visitors, ...options })
+  const end = () => {
+    stop.abort()
+    setTimeout(() => deadline.abort(), END_TIMEOUT_ms).unref()
+  }
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end)
+  const timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
+  try {
+    await demo.run(stop.signal)
+  } catch (error) {
+    if (!deadline.signal.aborted) throw error
+    throw new CommandError('The server cannot be reached; what happened last was not sent')
+  } finally {
+    clearInterval(timer)
+    progress.stop()
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, end)
+    const { visitors, records, events } = demo.counts
+    if (visitors > 0) await print(stdout, `${visitors} visitors, ${records} records, ${events} custom events\n`)
+  }
+}
