@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
-import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
+import { type Browser, type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import { loadDemo } from '../../src/cli/demo.ts'
 import { createTestApp, type TestApp, type TestAppOptions } from '../support/app.ts'
 
@@ -24,6 +24,16 @@ export interface Docs {
   close: () => Promise<void>
 }
 
+export const launchChromium = (): Promise<Browser> =>
+  chromium
+    .launch({
+      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+      args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update'],
+    })
+    .catch((cause) => {
+      throw new Error('Chromium does not start: install it (Debian: chromium), or name yours in CHROMIUM', { cause })
+    })
+
 export async function startDocs(options: TestAppOptions = {}): Promise<Docs> {
   const api = await createTestApp({
     ...options,
@@ -31,15 +41,10 @@ export async function startDocs(options: TestAppOptions = {}): Promise<Docs> {
     demoKeyFile: '/data/demo-key',
   })
   const address = await api.listen()
-  const browser = await chromium
-    .launch({
-      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-      args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update'],
-    })
-    .catch(async (cause) => {
-      await api.close()
-      throw new Error('Chromium does not start: install it (Debian: chromium), or name yours in CHROMIUM', { cause })
-    })
+  const browser = await launchChromium().catch(async (error) => {
+    await api.close()
+    throw error
+  })
   const errors: string[] = []
 
   return {

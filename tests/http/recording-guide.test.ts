@@ -1,13 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { snippets } from '../support/recording-guide.ts'
 
-// What docs/recording.md shows is run here as it stands.
+// What docs/recording.md shows is run here as it stands; its web pages in tests/browser/recording-guide.test.ts.
 
 const ROOT = path.join(import.meta.dirname, '../..')
 
@@ -33,8 +33,7 @@ const feed = async (): Promise<Record<string, unknown>[]> =>
   (await api.call({ path: '/projects/demo/events?limit=100' })).json()
 
 test('the snippets for a server and a worker queue record each event once', async () => {
-  const guide = await readFile(path.join(ROOT, 'docs/recording.md'), 'utf8')
-  const code = [...guide.matchAll(/^```js\n(.*?)^```$/gms)].map(([, block]) => block).join('\n')
+  const code = ['From a server', 'From a worker queue'].flatMap((section) => snippets(section, 'js')).join('\n')
   const child = node(['--input-type=module', '--eval', code])
   const [printed, errors] = await Promise.all([text(child.stdout), text(child.stderr)])
   expect(errors).toBe('')
