@@ -98,6 +98,26 @@ class items_have_their_results:
 
 
 @schemathesis.check
+def imports_count_each_record(context, response, case):
+    """An import of good lines counts each record once, and changes nothing when it is repeated; bad ones are named."""
+    if definition(case)['operationId'] != 'importRecords' or response.status_code not in (200, 400, 409):
+        return
+    body, result = response.request.body, response.json()
+    if response.status_code != 200:
+        if response.status_code == 409:
+            [detail] = result['error']['details']
+            line = body.split(b'\n')[int(detail['pointer'].split('/')[2]) - 1]
+            assert b'"entry_id": "none' in line, f'{detail["pointer"]} is no conflict: {line}'
+        return
+    keys = ('type', 'contact_id', 'entry_id', 'timestamp')
+    lines = body.decode().rstrip('\n').split('\n')
+    records = {tuple(record.get(key) for key in keys) for record in map(json.loads, lines)}
+    assert sum(result[name] for name in ('added', 'changed', 'unchanged')) == result['records'] == len(records), str(result)
+    again = requests.post(response.request.url, data=body, headers=dict(response.request.headers), timeout=10)
+    assert (again.status_code, again.json()['unchanged']) == (200, len(records)), f'{again.status_code} for the same import'
+
+
+@schemathesis.check
 def rows_match_the_path(context, response, case):
     """Every row belongs to the project, module and entry in the path."""
     if response.status_code != 200:

@@ -52,6 +52,37 @@ schemathesis.openapi.format('event-props', EVENT_PROPS)
 schemathesis.openapi.format('date-time', TIMESTAMPS)
 
 
+def visit(number, views, entry_data):
+    """Records that are the same for the same number, but for what may change."""
+    contact, entry = f'visitor {number} é', f'visit {number} 🎉'
+    identifiers = [{'key': 'visitor', 'value': json.dumps(contact)}]
+    event = {'type': 'event', 'entry_id': entry, 'event_type': 'flowpage.viewed', 'view_type': 'flowpage'}
+    return [
+        {'type': 'contact', 'contact_id': contact, 'identifiers': identifiers},
+        {
+            **{'type': 'entry', 'entry_id': entry, 'module_id': 'skin-quiz', 'contact_id': contact},
+            **{'updated_at': '2026-03-01T09:00:00Z', 'entry_data': entry_data},
+        },
+        *(
+            {**event, 'timestamp': f'2026-03-01T09:00:0{i}Z', 'page_id': f'p{i}', 'page_key': f'k{i}', 'page_index': i}
+            for i in range(views)
+        ),
+    ]
+
+
+def lines(records):
+    return '\n'.join(json.dumps(record, ensure_ascii=False) for record in records).encode()
+
+
+VISITS = st.lists(st.builds(visit, st.integers(0, 99), st.integers(0, 9), json_texts(VALUES, '"…"', [9])), min_size=1, max_size=3)
+VALID_LINES = VISITS.map(lambda visits: lines(record for records in visits for record in records))
+# By themselves, or because of what is stored.
+BAD_LINES = st.sampled_from([b'', b'{', b'[]', b'\xff', b'{"type":"project"}', lines(visit(0, 1, '{}')[2:]).replace(b'visit 0', b'none')])
+schemathesis.openapi.media_type(
+    'application/x-ndjson', VALID_LINES | st.builds(lambda good, bad: good + b'\n' + bad, VALID_LINES, BAD_LINES)
+)
+
+
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
     """Only the project of the key is valid; values and properties are JSON inside strings."""
