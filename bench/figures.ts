@@ -88,10 +88,11 @@ export interface Standalone {
   visits: Visits
 }
 
-/** Events a second that are recorded in batches, in requests of their own, and by pgbench if this machine has it. */
+/** Events a second that are recorded in batches, in requests of their own, stored by COPY, and by pgbench if there is one. */
 export interface Batches {
   batches: readonly number[]
   singles: readonly number[]
+  copies: readonly number[]
   pgbench?: readonly number[]
 }
 
@@ -142,6 +143,12 @@ export function standaloneFigures(
       against: 'single events',
       measured: ratios(batches.batches, batches.singles),
       bound: { atLeast: 4 },
+    },
+    {
+      name: 'record batches of 1,000, events a second',
+      against: 'COPY',
+      measured: ratios(batches.batches, batches.copies),
+      bound: { atLeast: 0.25 },
     },
     ...(batches.pgbench
       ? [

@@ -1,5 +1,6 @@
 import { DEMO } from '../src/demo/project.ts'
 import { batchCalls, callsFor, chooseVisits, type Task } from './calls.ts'
+import { copyEvents } from './copy-events.ts'
 import { rowsOf } from './data.ts'
 import { checkPeer } from './peers/check.ts'
 import { PEERS, type PeerName, peerCalls } from './peers/peers.ts'
@@ -59,6 +60,8 @@ export interface Field {
   contestants: (race: Pick<Race, 'against'>) => Promise<Contestant[]>
   /** Records batches of a thousand events over four connections. @returns events a second */
   runBatches: (duration_s: number) => Promise<number>
+  /** Stores as many events by COPY, a thousand a commit. @returns events a second */
+  runCopies: (duration_s: number) => Promise<number>
   /** Why a contestant did not start. */
   absences: ReadonlyMap<Contestant, string>
   /** Runs a checkpoint, so that what the last race wrote does not cost the next one. */
@@ -126,6 +129,7 @@ export async function openField(
       const { perSecond } = await sample(flowtrail, batches, { connections: 4, duration_s })
       return perSecond * EVENTS_OF_BATCH
     },
+    runCopies: (duration_s) => copyEvents(url, { projectId: DEMO.projectId, rows: EVENTS_OF_BATCH, duration_s }),
     async run({ task, connections, longEntries }, contestant, duration_s) {
       const visits = longEntries ? long : usual
       const options = { connections, duration_s }

@@ -161,13 +161,14 @@ async function measureStandalone(url: string, field: Field): Promise<Standalone>
   }
 }
 
-/** How many events are recorded in a second, a thousand in a request and each in its own. */
+/** How many events are recorded in a second, a thousand in a request and each in its own, and stored by COPY. */
 async function measureBatches(field: Field): Promise<Batches> {
   const single = (contestant: Contestant) => async () =>
     (await field.run({ ...RECORD, against: [] }, contestant, duration_s)).perSecond
   const record: Record<string, () => Promise<number>> = {
     batches: () => field.runBatches(duration_s),
     singles: single('flowtrail'),
+    copies: () => field.runCopies(duration_s),
     ...(!field.absences.has('pgbench') && { pgbench: single('pgbench') }),
   }
   await record.batches?.()
