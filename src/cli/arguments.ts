@@ -21,10 +21,10 @@ export function count(text: string): number {
   return Number(text)
 }
 
-/** Parses a number above 0, for commander. */
-export function positive(text: string): number {
-  if (!/^\d{1,6}(\.\d{1,3})?$/.test(text) || Number(text) === 0) {
-    throw new InvalidArgumentError('Expected a number above 0, such as 2 or 0.5.')
+/** Parses a number from 0.01 to 10000, for commander. */
+export function rate(text: string): number {
+  if (!/^\d{1,5}(\.\d{1,2})?$/.test(text) || Number(text) < 0.01 || Number(text) > 10_000) {
+    throw new InvalidArgumentError('Expected a number from 0.01 to 10000.')
   }
   return Number(text)
 }

@@ -30,6 +30,8 @@ async function readKey(file: string): Promise<string> {
   return text.trim()
 }
 
+const endOf = (visitors: number) => (Number.isFinite(visitors) ? `there were ${visitors}` : 'Ctrl-C')
+
 /**
  * Simulates visitors of a running server until all have gone, or until SIGINT or SIGTERM.
  *
@@ -38,10 +40,11 @@ async function readKey(file: string): Promise<string> {
 export async function runLiveDemo(
   config: Config,
   keyFile: string,
-  { project: projectId, url = addressOf(config), visitors = Number.POSITIVE_INFINITY, ...options }: LiveCommandOptions,
+  { project: projectId, visitors = Number.POSITIVE_INFINITY, ...options }: LiveCommandOptions,
   { env, stdout, stderr }: Pick<Context, 'env' | 'stdout' | 'stderr'>,
 ): Promise<void> {
-  const key = env.FLOWTRAIL_KEY ?? (await readKey(keyFile))
+  const url = options.url ?? (env.FLOWTRAIL_URL || addressOf(config))
+  const key = env.FLOWTRAIL_KEY || (await readKey(keyFile))
   const [stop, deadline] = [new AbortController(), new AbortController()]
   const progress = liveProgress(stderr)
   const client = new ApiClient({ url, projectId, key, signal: deadline.signal }, (problem) => {
@@ -56,6 +59,8 @@ export async function runLiveDemo(
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end)
   const timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
   try {
+    await demo.begin()
+    await print(stdout, `Visitors come to project ${projectId} at ${url}, until ${endOf(visitors)}\n`)
     await demo.run(stop.signal)
   } catch (error) {
     if (!deadline.signal.aborted) throw error

@@ -8,7 +8,7 @@ import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
 import { importRecords } from '../transfer/import.ts'
-import { count, positive, resourceId, serverUrl } from './arguments.ts'
+import { count, rate, resourceId, serverUrl } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { type LiveCommandOptions, runLiveDemo } from './demo-live.ts'
 import { onDatabase } from './interruptible.ts'
@@ -79,12 +79,16 @@ export const demoCommand = ({ env, stdout, stderr }: Context) =>
     .addOption(
       new Option('--live', 'simulate visitors of a running server until Ctrl-C, over its API').conflicts('entries'),
     )
-    .addOption(liveOption('--rate <n>', 'how many visitors begin in a second', positive, 1))
-    .addOption(liveOption('--speed <n>', 'how many times faster than people they are', positive, 1))
+    .addOption(liveOption('--rate <n>', 'how many visitors begin in a second', rate, 1))
+    .addOption(liveOption('--speed <n>', 'how many times faster than people they are', rate, 1))
     .addOption(liveOption('--visitors <n>', 'end after this number of visitors', count))
     .addOption(liveOption('--seed <n>', 'what the visitors do depends on it alone', count, 1))
     .addOption(
-      liveOption('--url <url>', 'where the server is (default: where these settings make it listen)', serverUrl),
+      liveOption(
+        '--url <url>',
+        'where the server is (default: FLOWTRAIL_URL, or where these settings make it listen)',
+        serverUrl,
+      ),
     )
     .addHelpText(
       'after',

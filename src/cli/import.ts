@@ -6,10 +6,12 @@ import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, printRows } from './output.ts'
+import { CommandError, printable, printRows } from './output.ts'
 import { importProgress } from './progress.ts'
 
 const STDIN = '-'
+/** For so many keys it is said that identifiers differ by their type alone. */
+const MAX_MISMATCHES = 20
 const COLUMNS = ['type', 'read', 'added', 'updated', 'unchanged']
 
 export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
@@ -26,9 +28,9 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
-          for (const { project_id, key, count } of summary.type_mismatches) {
+          for (const { project_id, key, count } of summary.type_mismatches.slice(0, MAX_MISMATCHES)) {
             stderr.write(
-              `Identifiers ${JSON.stringify(key)} of project ${project_id} that are text where another contact's is a number ` +
+              `Identifiers ${printable(key)} of project ${project_id} that are text where another contact's is a number ` +
                 `or boolean, or the other way round: ${count}. See docs/recording.md#identifiers\n`,
             )
           }

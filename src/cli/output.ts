@@ -37,6 +37,8 @@ function table(rows: readonly Row[], columns: readonly string[]): string {
 /** Formats a value on one line; missing and empty ones as a dash. */
 function cell(value: Row[string] | undefined): string {
   const text = Array.isArray(value) ? value.join(' ') : String(value ?? '')
-  // Names, which may be imported, can contain line breaks and terminal escapes.
-  return text.replace(/\p{Cc}+/gu, ' ') || '-'
+  return printable(text) || '-'
 }
+
+/** Text on one line. What was imported can contain line breaks and terminal escapes. */
+export const printable = (text: string): string => text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ')

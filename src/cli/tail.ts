@@ -9,7 +9,7 @@ import { findLastPosition, selectFeedPage } from '../queries/events.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { print } from './output.ts'
+import { print, printable } from './output.ts'
 import { requireProject } from './projects.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
@@ -90,6 +90,3 @@ function lineOf(stdout: Output): (event: ProjectEvent) => string {
       .join('  ')
   }
 }
-
-/** Names and properties may contain line breaks and terminal escapes. */
-const printable = (text: string) => text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ')

@@ -15,6 +15,8 @@ export interface ApiClientOptions {
   key: string
   /** Aborts requests and waits. */
   signal: AbortSignal
+  /** How long to wait for a server that does not say so. */
+  retry_ms?: number
 }
 
 /** A failure that another attempt does not change. */
@@ -29,7 +31,6 @@ class Refused extends Error {
   }
 }
 
-/** How long to wait for a server that does not say so. */
 const RETRY_ms = 1_000
 
 /** Calls operations of the API, again and again while the server cannot be reached or is busy. */
@@ -44,9 +45,13 @@ export class ApiClient {
 
   /** @throws Error when there is no server, or it refuses the key or the project */
   async check(): Promise<void> {
-    const response = await this.#fetch('modules').catch(() => {
-      throw new Error(`No server responds at ${this.#options.url}. Start it (flowtrail serve), or say where with --url`)
+    const { url, projectId } = this.#options
+    const response = await this.#fetch('modules').catch(({ message, cause }: Error) => {
+      const reason = cause instanceof Error ? cause.message || cause.name : message
+      throw new Error(`No server responds at ${url} (${reason}). Start it (flowtrail serve), or say where with --url`)
     })
+    if (response.status === 401)
+      throw new Error(`The server at ${url} does not accept this key for project ${projectId}`)
     if (!response.ok) throw await refusal(response)
   }
 
@@ -91,15 +96,16 @@ export class ApiClient {
   /** @throws Refused */
   async #call<T>(path: string, contentType?: string, body?: string): Promise<T> {
     for (let isWaiting = false; ; isWaiting = true) {
-      const response = await this.#fetch(path, contentType, body).catch((error: unknown) => {
-        this.#options.signal.throwIfAborted()
-        return error as Error
-      })
-      if (response instanceof Response && response.ok) return (await response.json()) as T
-      const isBusy = !(response instanceof Response) || response.status === 429 || response.status === 503
-      if (!isBusy) throw await refusal(response)
+      const response = await this.#fetch(path, contentType, body).catch(() => undefined)
+      // A proxy's own errors are as temporary.
+      const isAvailable = response !== undefined && response.status !== 429 && response.status < 500
+      if (isAvailable && !response.ok) throw await refusal(response)
+      const result = isAvailable ? await response.json().catch(() => undefined) : undefined
+      if (result !== undefined) return result as T
+      this.#options.signal.throwIfAborted()
       if (!isWaiting) this.#onProblem(`${await reasonOf(response)} Trying again.`)
-      await this.#wait(response instanceof Response ? Number(response.headers.get('retry-after')) * 1_000 : undefined)
+      const retryAfter_s = Number(response?.headers.get('retry-after'))
+      await this.#wait(retryAfter_s > 0 ? retryAfter_s * 1_000 : undefined)
     }
   }
 
@@ -112,7 +118,7 @@ export class ApiClient {
     })
   }
 
-  #wait(duration_ms = RETRY_ms): Promise<void> {
+  #wait(duration_ms = this.#options.retry_ms ?? RETRY_ms): Promise<void> {
     return sleep(duration_ms, undefined, { signal: this.#options.signal })
   }
 }
@@ -122,5 +128,5 @@ async function refusal(response: Response): Promise<Refused> {
   return new Refused(error ?? { code: '', message: `The server responded with ${response.status}.` })
 }
 
-const reasonOf = async (response: Response | Error): Promise<string> =>
-  response instanceof Response ? (await refusal(response)).message : 'The server cannot be reached.'
+const reasonOf = async (response: Response | undefined): Promise<string> =>
+  response && !response.ok ? (await refusal(response)).message : 'The server cannot be reached.'

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import type { components } from '../../generated/api.ts'
 import { CONTACT_ID_KEY } from '../domain/identifier.ts'
 import { toIsoTimestamp } from '../domain/timestamp.ts'
@@ -68,7 +68,8 @@ export class LiveDemo {
   readonly #first = randomInt(2 ** 47)
   readonly #versions = new Map<Flow, number>()
   readonly #pages = new Map<Flow, readonly Page[]>()
-  #contact: Contact | undefined
+  /** The contact of the last visitor, and the flow that they would begin next. */
+  #next: { flow: Flow; contact: Contact } | undefined
   #waiting: Action[] = []
 
   constructor(api: ApiClient, options: LiveOptions) {
@@ -77,48 +78,62 @@ export class LiveDemo {
   }
 
   /**
-   * Lets all visitors come and go.
+   * Lets all visitors come and go, after `begin`.
    *
    * @param signal ends it, once what has happened is sent
-   * @throws Error when the server refuses the key or the project, or cannot be reached at first
+   * @throws Error when the server refuses the key or the project
    */
   async run(signal: AbortSignal): Promise<void> {
-    await this.#begin()
     const failure = new AbortController()
-    const until = AbortSignal.any([signal, failure.signal])
-    const over = this.#letVisitorsCome(until).catch((error: unknown) => {
-      if (!until.aborted) throw error
+    let isOver = false
+    const coming = this.#letVisitorsCome(signal, failure).finally(() => {
+      isOver = true
     })
     try {
-      await this.#sendUntil(over)
+      for (let isLast = false; !isLast; ) {
+        await sleep(SEND_INTERVAL_ms)
+        isLast = isOver
+        await this.#send()
+      }
+      if (!signal.aborted) failure.signal.throwIfAborted()
     } finally {
       failure.abort()
+      await coming
     }
   }
 
-  async #letVisitorsCome(signal: AbortSignal): Promise<void> {
+  /** @param failure ends it, too, and is aborted when it fails */
+  async #letVisitorsCome(stop: AbortSignal, failure: AbortController): Promise<void> {
     const { seed, rate, visitors } = this.#options
+    const signal = AbortSignal.any([stop, failure.signal])
+    const fail = (error: unknown) => failure.abort(error)
     const active = new Set<Promise<void>>()
     const random = generatorFor(-1, seed)
-    for (let i = 0; i < visitors; ) {
-      await sleep((-Math.log(1 - random()) * 1_000) / rate, undefined, { signal })
-      if (this.#waiting.length >= MAX_WAITING) continue
-      const visit = this.#visit(i++, signal).finally(() => active.delete(visit))
-      visit.catch(() => {})
-      active.add(visit)
+    const come = async () => {
+      let next_ms = performance.now()
+      for (let i = 0; i < visitors; i += 1) {
+        next_ms += (-Math.log(1 - random()) * 1_000) / rate
+        const gap_ms = next_ms - performance.now()
+        await (gap_ms > 0 ? sleep(gap_ms, undefined, { signal }) : nextTurn(undefined, { signal }))
+        for (; this.#waiting.length >= MAX_WAITING; next_ms = performance.now()) {
+          await sleep(SEND_INTERVAL_ms, undefined, { signal })
+        }
+        const visit = this.#visit(i, signal)
+          .catch(fail)
+          .finally(() => active.delete(visit))
+        active.add(visit)
+      }
+      await Promise.all(active)
     }
-    await Promise.all(active)
+    await come().catch(fail)
   }
 
-  async #sendUntil(over: Promise<void>): Promise<void> {
-    for (let isLast = false; !isLast; ) {
-      isLast = await Promise.race([over.then(() => true), sleep(SEND_INTERVAL_ms, false)])
-      await this.#send()
-    }
-  }
-
-  /** Makes sure of the modules, and finds out their newest versions. */
-  async #begin(): Promise<void> {
+  /**
+   * Makes sure of the modules, and finds out their newest versions.
+   *
+   * @throws Error when the server cannot be reached, or refuses the key or the project
+   */
+  async begin(): Promise<void> {
     const { projectId } = this.#options
     await this.#api.check()
     await this.#api.importRecords([...moduleRecords(projectId)])
@@ -164,9 +179,12 @@ export class LiveDemo {
   #actions(i: number): Action[] {
     const { projectId, seed, speed } = this.#options
     const random = generatorFor(i, seed)
-    const start = { flow: FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow, at: Date.now() }
-    const contact = (isSecondVisit(i) && this.#contact) || this.#newContact(i, start.at)
-    this.#contact = contact
+    const chosen = FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow
+    const at = Date.now()
+    const { flow, contact } = (isSecondVisit(i) && this.#next) || { flow: chosen, contact: this.#newContact(i, at) }
+    const start = { flow, at }
+    // Another one, since a custom event belongs to the newest entry of its module.
+    this.#next = { flow: FLOWS[(FLOWS.indexOf(flow) + 1) % FLOWS.length] as Flow, contact }
     const planned = visit(random, start, this.#pages.get(start.flow) as readonly Page[], contact)
     const timed = <T extends { at: number }>(items: readonly T[]) =>
       items

@@ -72,16 +72,34 @@ export function identifierDigest(key: string, canonical: string): Buffer {
   return hash('sha256', `${key}\0${canonical}`, 'buffer')
 }
 
+/** A number as JSON.stringify and forms have it: the same text as a string and as a number. */
+const PLAIN_NUMBER = /^(?!-0$)-?(?:0|[1-9]\d*)(?:\.\d*[1-9])?$/
+
+/** What an identifier is known by. */
+export interface IdentifierNames {
+  digest: Buffer
+  /** The contact's own id, under the key {@link CONTACT_ID_KEY}. */
+  contact_id: string | undefined
+}
+
 /**
- * The digest of the identifier with the same text under another JSON type: of `"1"` that of `1`, and of `1` or `true` that of the
- * string. undefined when there is none. Whoever sends both probably means one contact (docs/recording.md#identifiers).
+ * The identifier with the same text under another JSON type: of `"1"` that is `1`, and of `1` or `true` the string. undefined when
+ * there is none. Whoever sends both probably means one contact (docs/recording.md#identifiers).
  */
-export function otherTypeDigest({ key, value, canonical }: Identifier & { canonical: string }): Buffer | undefined {
-  if (!canonical.startsWith('s')) return identifierDigest(key, `s${value.trim()}`)
-  const text = canonical.slice(1)
-  if (!NUMBER.test(text) && text !== 'true' && text !== 'false') return undefined
-  const other = canonicalValue(text)
-  return other.ok ? identifierDigest(key, other.canonical) : undefined
+export function ofOtherType({
+  key,
+  value,
+  canonical,
+}: Identifier & { canonical: string }): IdentifierNames | undefined {
+  const isString = canonical.startsWith('s')
+  const text = isString ? canonical.slice(1) : value.trim()
+  if (!PLAIN_NUMBER.test(text) && text !== 'true' && text !== 'false') return undefined
+  const other = canonicalValue(isString ? text : JSON.stringify(text))
+  if (!other.ok) return undefined
+  return {
+    digest: identifierDigest(key, other.canonical),
+    contact_id: contactIdOf({ key, canonical: other.canonical }),
+  }
 }
 
 /** New identifiers have the text of some of other contacts, under another JSON type. */

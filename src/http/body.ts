@@ -26,6 +26,10 @@ export const MAX_VALUES = 200
 /** The same for each item of a batch on average: a valid one has 37. */
 export const MAX_VALUES_PER_ITEM = 50
 
+/** Parts of a body that are allowed whatever their length, and the least length of the others on average. */
+const SMALL_PARTS = 10_000
+const MIN_PART_bytes = 64
+
 const UTF8_PARAMETER = /^\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
@@ -72,10 +76,11 @@ function deferContinue(app: FastifyInstance): void {
 /**
  * The parts of a body as they arrive. What is not read is discarded, so that the connection can be used again.
  *
- * @throws ApiError payload_too_large; invalid_request for a body that is cut off
+ * @throws ApiError payload_too_large; invalid_request for a body that is cut off, or sent in chunks of a few bytes, each of
+ * which takes the time and memory of a large one
  */
 async function* partsOf(payload: Readable, limit_bytes: number): AsyncGenerator<Buffer> {
-  let bytes = 0
+  let [bytes, count] = [0, 0]
   const parts: AsyncIterator<Buffer> = payload.iterator({ destroyOnReturn: false })
   try {
     for (;;) {
@@ -84,7 +89,11 @@ async function* partsOf(payload: Readable, limit_bytes: number): AsyncGenerator<
       })
       if (part.done) return
       bytes += part.value.length
+      count += 1
       if (bytes > limit_bytes) throw payloadTooLarge(limit_bytes)
+      if (count > SMALL_PARTS + bytes / MIN_PART_bytes) {
+        throw malformedRequest('The body is sent in chunks of a few bytes each; send larger chunks.')
+      }
       yield part.value
     }
   } finally {

@@ -3,10 +3,12 @@ import { Counter, type Registry } from 'prom-client'
 import type { TypeMismatch } from '../domain/identifier.ts'
 
 const LOG_INTERVAL_ms = 60_000
+/** Of so many projects it is kept when they were logged. */
+const MAX_PROJECTS = 1_000
 
 /**
  * Tells the operator of identifiers that probably split a contact in two (docs/recording.md#identifiers): each is counted, and
- * one a minute is logged, without its value.
+ * one a minute and project is logged, without its value.
  *
  * @param now milliseconds of a clock that is never set
  */
@@ -20,13 +22,15 @@ export function reportTypeMismatches(
     help: 'New identifiers with the text of one of another contact, one a string and the other a number or boolean.',
     registers: [registry],
   })
-  let nextLog_ms = Number.NEGATIVE_INFINITY
+  /** When the next of a project may be logged. */
+  const next_ms = new Map<string, number>()
   return ({ project_id, key, count }) => {
     counter.inc(count)
-    if (now() < nextLog_ms) return
-    nextLog_ms = now() + LOG_INTERVAL_ms
+    if (now() < (next_ms.get(project_id) ?? 0)) return
+    if (next_ms.size >= MAX_PROJECTS) next_ms.clear()
+    next_ms.set(project_id, now() + LOG_INTERVAL_ms)
     log.warn(
-      { project_id, key },
+      { project_id, key, count },
       "a new identifier has the text of another contact's, one a string and the other a number or boolean: the same person twice? (docs/recording.md#identifiers)",
     )
   }

@@ -98,16 +98,13 @@ async function lockAndRead(
   events: readonly EventToRecord[],
   lockTimeout_ms: number | undefined,
 ): Promise<BatchState> {
-  const identifiers = events.flatMap(({ project_id, identifiers }) =>
-    identifiers.map((one) => ({ project_id, ...one })),
+  const names = events.flatMap(({ project_id, identifiers }) =>
+    identifiers.flatMap(({ key, canonical, digest, otherType }) => {
+      const own = { project_id, digest, contact_id: contactIdOf({ key, canonical }) }
+      return otherType ? [own, { project_id, ...otherType }] : [own]
+    }),
   )
-  const otherTypes = identifiers.flatMap(({ project_id, otherTypeDigest: digest }) =>
-    digest ? [{ project_id, digest }] : [],
-  )
-  const namedContacts = identifiers.flatMap((identifier) => {
-    const contact_id = contactIdOf(identifier)
-    return contact_id ? [{ project_id: identifier.project_id, contact_id }] : []
-  })
+  const namedContacts = names.flatMap(({ project_id, contact_id }) => (contact_id ? [{ project_id, contact_id }] : []))
   const keys = events.flatMap(({ project_id, idempotency_key }) =>
     idempotency_key === undefined ? [] : [{ project_id, idempotency_key }],
   )
@@ -120,7 +117,7 @@ async function lockAndRead(
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     run(client, selectNextPositions, [projectIds]),
     run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
-    run(client, selectIdentifierOwners, columnsOf([...identifiers, ...otherTypes], 'project_id', 'digest')),
+    run(client, selectIdentifierOwners, columnsOf(names, 'project_id', 'digest')),
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 import { type ApiError, identifierConflict } from '../domain/errors.ts'
-import { contactIdOf, type TypeMismatch } from '../domain/identifier.ts'
+import { contactIdOf, type IdentifierNames, type TypeMismatch } from '../domain/identifier.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 import type { ParsedIdentifier } from './custom-event.ts'
 
@@ -52,14 +52,16 @@ export class ContactResolver {
    * @param now as an ISO timestamp
    */
   resolve(project_id: string, identifiers: readonly ParsedIdentifier[], now: IsoTimestamp): ResolvedContact {
-    const owners = identifiers.map((identifier) => this.#ownerOf(project_id, identifier))
+    const owners = identifiers.map(({ key, canonical, digest }) =>
+      this.#ownerOf(project_id, { digest, contact_id: contactIdOf({ key, canonical }) }),
+    )
     const [owner, ...others] = new Set(owners.filter((contactId) => contactId !== undefined))
     if (others.length > 0) return { ok: false, error: conflictOf(owners) }
 
     const contact_id = owner ?? this.#addContact(project_id, now)
-    identifiers.forEach(({ digest, key, value, otherTypeDigest }, i) => {
+    identifiers.forEach(({ digest, key, value, otherType }, i) => {
       if (owners[i] !== undefined) return
-      const other = otherTypeDigest && this.#owners.get(keyInProject(project_id, otherTypeDigest))
+      const other = otherType && this.#ownerOf(project_id, otherType)
       if (other !== undefined && other !== contact_id) this.typeMismatches.push({ project_id, key, count: 1 })
       this.#owners.set(keyInProject(project_id, digest), contact_id)
       this.added.identifiers.push({ project_id, contact_id, digest, key, value })
@@ -73,10 +75,9 @@ export class ContactResolver {
   }
 
   /** A contact's own id takes precedence over an identifier of the key `contact_id` with the same value. */
-  #ownerOf(projectId: string, identifier: ParsedIdentifier): string | undefined {
-    const contactId = contactIdOf(identifier)
-    if (contactId !== undefined && this.#existing.has(keyInProject(projectId, contactId))) return contactId
-    return this.#owners.get(keyInProject(projectId, identifier.digest))
+  #ownerOf(projectId: string, { digest, contact_id }: IdentifierNames): string | undefined {
+    if (contact_id !== undefined && this.#existing.has(keyInProject(projectId, contact_id))) return contact_id
+    return this.#owners.get(keyInProject(projectId, digest))
   }
 
   #addContact(project_id: string, created_at: IsoTimestamp): string {

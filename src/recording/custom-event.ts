@@ -1,7 +1,7 @@
 import type { components } from '../../generated/api.ts'
 import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
 import { customEventPropsIssue } from '../domain/event.ts'
-import { canonicalValue, identifierDigest, otherTypeDigest } from '../domain/identifier.ts'
+import { canonicalValue, type IdentifierNames, identifierDigest, ofOtherType } from '../domain/identifier.ts'
 import { type IsoTimestamp, MAX_AHEAD_ms } from '../domain/timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
@@ -12,7 +12,7 @@ export interface ParsedIdentifier {
   value: string
   canonical: string
   digest: Buffer
-  otherTypeDigest: Buffer | undefined
+  otherType: IdentifierNames | undefined
 }
 
 /** A custom event that is valid by itself; whether its module exists and whose it is, only the database knows. */
@@ -50,7 +50,7 @@ export function parseCustomEvent(input: CustomEventInput, now: Date, pointer = '
     if (!parsed.ok) report(`identifiers/${i}/value`, parsed.issue)
     const canonical = parsed.ok ? parsed.canonical : ''
     const digest = identifierDigest(key, canonical)
-    return { key, value, canonical, digest, otherTypeDigest: otherTypeDigest({ key, value, canonical }) }
+    return { key, value, canonical, digest, otherType: ofOtherType({ key, value, canonical }) }
   })
 
   if (issues.length > 0) throw invalidRequest(issues)

@@ -104,7 +104,7 @@ export const CHECKS: Check[] = [
   ...STAGED_KINDS.filter((kind) => MERGE_RULES[kind].immutable.length > 0).map(changedImmutableColumn),
   {
     kind: 'module',
-    message: 'must have a published version, stored or in this file',
+    message: 'must have a published version, stored or in the same import',
     sql: `SELECT m.line, '/module_id' AS field FROM ${mergedTable('module')} m
       WHERE NOT EXISTS (SELECT FROM module_versions v WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])}
           AND v.published_at IS NOT NULL)

@@ -16,7 +16,7 @@ const IDLE_TIMEOUT_ms = 45_000
 /** So many take about a millisecond to parse. Those of a contact with hundreds of identifiers are fewer. */
 const MAX_VALUES_OF_LINE = 1_000
 
-/** How much of bodies may be buffered before their imports have a connection. One body is at most a line and a batch. */
+/** How much of bodies may be buffered before their imports have a connection: of one, a line and a batch of each type. */
 const BUFFERED_bytes = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
 
 export interface ImporterOptions {
@@ -35,7 +35,7 @@ const DEFAULTS: ImporterOptions = {
 
 /**
  * Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections, which a body takes
- * when its first full batch has arrived, or its end.
+ * when a full batch has arrived, or its end.
  */
 export class Importer {
   readonly #pool: pg.Pool

@@ -5,11 +5,15 @@ import { ImportError } from './issues.ts'
 export const MAX_LINE_bytes = 16 * 1024 * 1024
 
 const LF = 0x0a
+/** So many parts of a line are joined: a Buffer takes some 500 bytes, however few it holds. */
+const MAX_PARTS = 256
 
 /** Splits chunks of bytes into lines of text. It buffers at most one incomplete line. */
 export class LineSplitter {
   /** How many lines were returned so far; within an iteration, the number of the current line. */
   lines = 0
+  /** The incomplete line: its joined parts, and those after them. */
+  #joined: Buffer[] = []
   #parts: Buffer[] = []
   #length = 0
 
@@ -42,10 +46,13 @@ export class LineSplitter {
       })
     }
     this.#parts.push(part)
+    if (this.#parts.length === MAX_PARTS) this.#joined.push(Buffer.concat(this.#parts.splice(0)))
   }
 
   #take(): string {
-    const line = this.#parts.length === 1 ? (this.#parts[0] as Buffer) : Buffer.concat(this.#parts)
+    const parts = [...this.#joined, ...this.#parts]
+    const line = parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts)
+    this.#joined = []
     this.#parts = []
     this.#length = 0
     this.lines += 1

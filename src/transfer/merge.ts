@@ -42,15 +42,30 @@ export interface MergeSizes {
   small_rows: number
 }
 
+const IDENTIFIER_WITH_COUNTERPART = [
+  ...['project_id', 'digest', 'contact_id', 'key'],
+  ...['other_type_digest', 'other_type_contact_id'],
+]
+
+/** The identifiers with a counterpart of another type, each on its first line. */
+const WITH_COUNTERPARTS = `
+  SELECT ${IDENTIFIER_WITH_COUNTERPART}, min(line) AS line FROM ${stagedTable('identifier')}
+  WHERE other_type_digest IS NOT NULL GROUP BY ${IDENTIFIER_WITH_COUNTERPART}`
+
 /** New identifiers whose text belongs to another contact under another type: stored, or on an earlier line. */
 const TYPE_MISMATCHES = `
+  WITH i AS MATERIALIZED (${WITH_COUNTERPARTS})
   SELECT project_id, key, count(*)::integer AS count FROM (
-    SELECT i.project_id, i.key, i.digest FROM ${stagedTable('identifier')} i
-    JOIN ${TARGET_TABLES.identifier} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    SELECT i.* FROM i JOIN ${TARGET_TABLES.identifier} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
     WHERE o.contact_id <> i.contact_id
     UNION
-    SELECT i.project_id, i.key, i.digest FROM ${stagedTable('identifier')} i
-    JOIN ${mergedTable('identifier')} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    SELECT i.* FROM i JOIN ${mergedTable('identifier')} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    WHERE o.contact_id <> i.contact_id AND o.line < i.line
+    UNION
+    SELECT i.* FROM i JOIN ${TARGET_TABLES.contact} o ON o.project_id = i.project_id AND o.contact_id = i.other_type_contact_id
+    WHERE o.contact_id <> i.contact_id
+    UNION
+    SELECT i.* FROM i JOIN ${mergedTable('contact')} o ON o.project_id = i.project_id AND o.contact_id = i.other_type_contact_id
     WHERE o.contact_id <> i.contact_id AND o.line < i.line
   ) i
   WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES.identifier} t WHERE ${columnsEqual('t', 'i', MERGE_RULES.identifier.key)})

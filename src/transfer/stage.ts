@@ -1,7 +1,7 @@
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
-import { contactIdOf, identifierDigest, otherTypeDigest } from '../domain/identifier.ts'
+import { contactIdOf, identifierDigest, ofOtherType } from '../domain/identifier.ts'
 import { isPipelined } from './client.ts'
 import {
   type ContactRecord,
@@ -31,9 +31,14 @@ export const STAGED_KINDS = Object.keys(TARGET_TABLES) as StagedKind[]
 
 /** Columns that only the staging tables have, by type, besides `line`, which all of them have. */
 export const STAGING_COLUMNS: Partial<Record<StagedKind, Record<string, string>>> = {
-  // The index in the line's array, the contact id that the identifier holds, if its key is `contact_id`, and the digest of
-  // the identifier with its text under another type.
-  identifier: { ordinal: 'integer', claimed_contact_id: 'text COLLATE "C"', other_type_digest: 'bytea' },
+  // The index in the line's array, the contact id that the identifier holds, if its key is `contact_id`, and the digest and
+  // the contact id that its text has under another type.
+  identifier: {
+    ordinal: 'integer',
+    claimed_contact_id: 'text COLLATE "C"',
+    other_type_digest: 'bytea',
+    other_type_contact_id: 'text COLLATE "C"',
+  },
   // They record whether null in a derived column means "derive it" (not given) or "unknown" (given).
   event: { max_page_given: 'boolean', total_pages_given: 'boolean' },
 }
@@ -50,7 +55,7 @@ export const COLUMNS: Record<StagedKind, string[]> = {
   contact: ['project_id', 'contact_id', 'created_at'],
   identifier: [
     ...['project_id', 'contact_id', 'key', 'value', 'digest'],
-    ...['ordinal', 'claimed_contact_id', 'other_type_digest'],
+    ...['ordinal', 'claimed_contact_id', 'other_type_digest', 'other_type_contact_id'],
   ],
   event: [...Object.keys(FIELDS.event), 'max_page_given', 'total_pages_given'],
 }
@@ -177,16 +182,20 @@ const eventRow = (event: EventRecord) => ({
 })
 
 const identifierRows = ({ project_id, contact_id, identifiers }: ContactRecord) =>
-  identifiers.map(({ key, value, canonical }, ordinal) => ({
-    project_id,
-    contact_id,
-    key,
-    value,
-    digest: bytea(identifierDigest(key, canonical)),
-    ordinal,
-    claimed_contact_id: contactIdOf({ key, canonical }),
-    other_type_digest: bytea(otherTypeDigest({ key, value, canonical })),
-  }))
+  identifiers.map(({ key, value, canonical }, ordinal) => {
+    const other = ofOtherType({ key, value, canonical })
+    return {
+      project_id,
+      contact_id,
+      key,
+      value,
+      digest: bytea(identifierDigest(key, canonical)),
+      ordinal,
+      claimed_contact_id: contactIdOf({ key, canonical }),
+      other_type_digest: bytea(other?.digest),
+      other_type_contact_id: other?.contact_id,
+    }
+  })
 
 /** As PostgreSQL reads bytes from text. */
 const bytea = (bytes?: Buffer) => bytes && `\\x${bytes.toString('hex')}`

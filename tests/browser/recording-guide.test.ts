@@ -82,13 +82,27 @@ test('a page records through an endpoint of its site, also when it is left', asy
   await page.waitForURL('**/guide.pdf')
   await expect.poll(() => recorded(app, 'guide_downloaded')).toMatchObject([{ custom_event_props: '{"page":"/"}' }])
 
-  const track = (body: string, cookie = 'visitor=7b1f7dc3-2d35-4f27-9a3c-7a5b8f2f3b10') =>
-    fetch(`${endpoint}/track`, { method: 'POST', headers: { cookie }, body }).then(({ status }) => status)
-  expect(await track('{"name":"video_watched","page":"/a"}')).toBe(204)
-  expect(await track('{"name":"order_placed"}')).toBe(400)
-  expect(await track('{"name":"video_watched"}', '')).toBe(400)
-  expect(await track('{')).toBe(400)
-  expect(await track(`{"name":"video_watched","page":"${'a'.repeat(1_000)}"}`)).toBe(400)
+  const COOKIE = 'visitor=7b1f7dc3-2d35-4f27-9a3c-7a5b8f2f3b10'
+  const track = async (body: string, cookie = `a=b; ${COOKIE}; c=d`, type = 'application/json') => {
+    const headers = { cookie, 'content-type': type }
+    return (await fetch(`${endpoint}/track`, { method: 'POST', headers, body })).status
+  }
+  const good = '{"name":"video_watched","page":"/a"}'
+  for (const [name, status] of [
+    ['another name', track('{"name":"order_placed","page":"/a"}')],
+    ['no page', track('{"name":"video_watched"}')],
+    ['no text', track('{"name":"video_watched","page":{"toString":1}}')],
+    ['no object', track('null')],
+    ['no JSON', track('{')],
+    ['a long body', track(`{"name":"video_watched","page":"${'a'.repeat(1_000)}"}`)],
+    ['no cookie', track(good, '')],
+    ['the cookie of something else', track(good, `other${COOKIE}`)],
+    ["what another site's form can send", track(good, COOKIE, 'text/plain')],
+  ] as const) {
+    expect(await status, name).toBe(400)
+  }
+  expect(await track(good)).toBe(202)
+  await expect.poll(() => recorded(app, 'video_watched')).toHaveLength(1)
 })
 
 test('a page records directly with a public key, and its beacons are refused', async () => {

@@ -1,15 +1,19 @@
+import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
+import { ApiClient } from '../../src/demo/api-client.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { type Process, runFlowtrail, startService } from '../support/service.ts'
 import { flowtrailWith, printed, untilPrinted } from './run.ts'
 
 // Simulated visitors, over the API of a running server with a key alone.
 
-const FAST = ['--rate', '500', '--speed', '20000']
+const FAST = ['--rate', '500', '--speed', '10000']
 
 /** A server whose project demo is empty. */
 async function startApp(): Promise<TestApp & { url: string }> {
@@ -55,7 +59,7 @@ async function story({ db }: TestApp): Promise<string[]> {
 test('visitors come, look at pages, give data, act and leave; modules are published', async () => {
   const app = await startApp()
   const said = await printed(live(app, ...FAST, '--visitors', '60'))
-  const [, records, events] = /^60 visitors, (\d+) records, (\d+) custom events$/.exec(said) ?? []
+  const [, records, events] = /^60 visitors, (\d+) records, (\d+) custom events$/m.exec(said) ?? []
   const had = await totals(app)
   expect(had).toMatch(new RegExp(`^60 visitors, \\d+ page views, ${events} custom events$`))
   expect(Number(records)).toBeGreaterThan(Number(/(\d+) page views/.exec(had)?.[1]))
@@ -79,7 +83,7 @@ test('what they do depends on the seed alone', async () => {
   const stories: string[][] = []
   for (const seed of [7, 7, 8]) {
     const app = await startApp()
-    await printed(live(app, ...FAST, '--visitors', '15', '--seed', String(seed)))
+    await printed(live(app, ...FAST, '--visitors', '60', '--seed', String(seed)))
     stories.push(await story(app))
   }
   const [first, again, other] = stories
@@ -109,7 +113,7 @@ test('records that contradict what is stored are reported, and the others sent',
   const before = await app.db.selectFrom('entries').select('entry_id').execute()
   const { status, stdout, stderr } = await live({ url: await app.listen(), key: app.key }, ...FAST, '--visitors', '5')
   expect(status).toBe(0)
-  expect(stdout).toMatch(/^5 visitors/)
+  expect(stdout).toMatch(/^Visitors come to project demo at .*, until there were 5\n5 visitors/)
   expect(stderr).toMatch(/^flowtrail: .*\/body\/\d+\/saved_at.* a saved version cannot change/m)
   const after = await app.db.selectFrom('entries').select('entry_id').execute()
   expect(after.length - before.length).toBe(5)
@@ -132,7 +136,8 @@ test('an outage loses nothing, and Ctrl-C sends what has happened', async () => 
   await expect.poll(() => totals(app), { timeout: 20_000 }).not.toBe(before)
   visitors.child.kill('SIGINT')
   expect(await visitors.exit).toBe(0)
-  const [, count, events] = /^(\d+) visitors, \d+ records, (\d+) custom events\n$/.exec(visitors.stdout()) ?? []
+  const [, count, events] =
+    /^Visitors come .* until Ctrl-C\n(\d+) visitors, \d+ records, (\d+) custom events\n$/.exec(visitors.stdout()) ?? []
   expect(await totals(app)).toMatch(new RegExp(`^${count} visitors, \\d+ page views, ${events} custom events$`))
   second.child.kill('SIGTERM')
   await second.exit
@@ -163,7 +168,7 @@ test('the key is that of the demo project, in its file', async () => {
     `flowtrail: There is no key in ${DATA_DIR}/demo-key: load the project with flowtrail demo, or set FLOWTRAIL_KEY\n`,
   )
   await writeFile(`${DATA_DIR}/demo-key`, `${app.key}\n`)
-  expect(await printed(flowtrail(...args))).toMatch(/^1 visitors/)
+  expect(await printed(flowtrail(...args))).toMatch(/^1 visitors/m)
 })
 
 test('a wrong key, project or address is said at once', async () => {
@@ -173,25 +178,51 @@ test('a wrong key, project or address is said at once', async () => {
     expect(await outcome).toEqual({ status: 1, stdout: '', stderr: expect.stringMatching(message) })
   await refused(
     live({ ...app, key: `${app.key}x` }),
-    /^flowtrail: Access to the project with the given key is not authorized.\n$/,
+    /^flowtrail: The server at http:\/\/\S+ does not accept this key for project demo\n$/,
   )
   await refused(live({ ...app, key: readOnly }), /^flowtrail: This key does not have the scope "import".*\n$/)
-  await refused(live(app, '--project', 'other'), /not authorized.\n$/)
+  await refused(live(app, '--project', 'other'), /does not accept this key for project other\n$/)
   await refused(
     live({ ...app, url: 'http://127.0.0.1:1' }),
-    /^flowtrail: No server responds at http:\/\/127.0.0.1:1. Start it .* --url\n$/,
+    /^flowtrail: No server responds at http:\/\/127.0.0.1:1 \(bad port\). Start it .* --url\n$/,
   )
   await refused(live({ ...app, url: `${app.url}/nowhere` }), /^flowtrail: .*\n$/)
 })
 
+test('what is temporary is tried again, neither at once nor as a refusal', async () => {
+  const responses: ((response: ServerResponse) => unknown)[] = [
+    (response) => response.writeHead(503).end(),
+    (response) => response.writeHead(429, { 'retry-after': 'Wed, 21 Oct 2026 07:28:00 GMT' }).end(),
+    (response) => response.writeHead(502, { 'content-type': 'text/html' }).end('<h1>Bad Gateway</h1>'),
+    (response) => response.writeHead(200, { 'content-length': '100' }).write('{"records":', () => response.destroy()),
+    (response) => response.writeHead(200).end('{"records":1}'),
+  ]
+  const times_ms: number[] = []
+  const server = createServer((request, response) => {
+    times_ms.push(performance.now())
+    request.resume()
+    responses.shift()?.(response)
+  })
+  await once(server.listen(0), 'listening')
+  onTestFinished(() => void server.close().closeAllConnections())
+  const problems: string[] = []
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const signal = AbortSignal.timeout(20_000)
+  const client = new ApiClient({ url, projectId: 'demo', key: 'key', signal, retry_ms: 50 }, (problem) =>
+    problems.push(problem),
+  )
+  expect(await client.importRecords([{ type: 'project', project_id: 'demo', name: 'Demo' }])).toBe(1)
+  expect(problems).toEqual(['The server responded with 503. Trying again.'])
+  expect(times_ms).toHaveLength(5)
+  const gaps_ms = times_ms.slice(1).map((time_ms, i) => time_ms - (times_ms[i] as number))
+  expect(Math.min(...gaps_ms)).toBeGreaterThan(40)
+})
+
 test.each([
-  [
-    ['--live', '--rate', '0'],
-    "option '--rate <n>' argument '0' is invalid. Expected a number above 0, such as 2 or 0.5",
-  ],
+  [['--live', '--rate', '0'], "option '--rate <n>' argument '0' is invalid. Expected a number from 0.01 to 10000"],
   [
     ['--live', '--speed', 'fast'],
-    "option '--speed <n>' argument 'fast' is invalid. Expected a number above 0, such as 2 or 0.5",
+    "option '--speed <n>' argument 'fast' is invalid. Expected a number from 0.01 to 10000",
   ],
   [
     ['--live', '--url', 'localhost:3000'],

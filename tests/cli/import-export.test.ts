@@ -88,7 +88,7 @@ describe('import', () => {
     expect({ status, stderr }).toEqual({
       status: 0,
       stderr:
-        'Identifiers "number" of project types that are text where another contact\'s is a number or boolean, or the other ' +
+        "Identifiers number of project types that are text where another contact's is a number or boolean, or the other " +
         'way round: 1. See docs/recording.md#identifiers\n',
     })
   })

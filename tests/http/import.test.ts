@@ -303,6 +303,26 @@ describe('a body over the limit', () => {
   })
 })
 
+test('a body in chunks of a byte is refused after a while, and one in small chunks is not', async () => {
+  const own = await another({})
+  const { port } = new URL(await own.listen())
+  const sendInChunks = async (body: Buffer, size: number) => {
+    const socket = connect(Number(port), '127.0.0.1')
+    const head = [`POST ${PATH} HTTP/1.1`, 'Host: x', `X-Api-Key: ${own.key}`, `Content-Type: ${NDJSON}`]
+    const chunks = Array.from({ length: Math.ceil(body.length / size) }, (_, i) => {
+      const chunk = body.subarray(i * size, (i + 1) * size)
+      return `${chunk.length.toString(16)}\r\n${chunk}\r\n`
+    })
+    socket.write(`${head.join('\r\n')}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n`)
+    socket.write(`${chunks.join('')}0\r\n\r\n`)
+    return text(socket)
+  }
+  const refused = await sendInChunks(Buffer.alloc(200_000, ' '), 1)
+  expect(refused).toMatch(/^HTTP\/1.1 400 .*The body is sent in chunks of a few bytes each; send larger chunks./s)
+  expect(await sendInChunks(Buffer.from(linesOf(visit(3).all)), 1)).toMatch(/^HTTP\/1.1 200 .*"added":5/s)
+  expect(await sendInChunks(Buffer.from(linesOf(visit(8_000).all)), 100)).toMatch(/^HTTP\/1.1 200 .*"added":8002/s)
+})
+
 test('a key needs the scope import, which is not one of the default ones', async () => {
   const key = await createKey(api.db, 'demo', { name: 'no import', scopes: ['read', 'events:write'], expires_at: null })
   expect(await expectRefused(visit(1).all, 403, { 'x-api-key': key })).toMatchObject({ code: 'insufficient_scope' })
@@ -340,11 +360,12 @@ describe('at most so many imports run at once', () => {
       answer.resume()
       response.resolve(answer.statusCode as number)
     })
-    // The app is closed before some bodies end.
+    // Some are cancelled.
     sent.on('error', () => {})
     sent.flushHeaders()
     await received.promise
-    return { response: response.promise, end: () => sent.end(linesOf(visit(1).all)) }
+    const cancel = () => sent.destroy()
+    return { response: response.promise, end: () => sent.end(linesOf(visit(1).all)), cancel }
   }
 
   test('not counting those whose bodies are still to come', async () => {
@@ -356,6 +377,7 @@ describe('at most so many imports run at once', () => {
       one.end()
       expect(await one.response).toBe(200)
     }
+    for (const one of slow) one.cancel()
   })
 
   test('half of them in one project; one more gets a 503', async () => {
@@ -406,6 +428,16 @@ describe('at most so many imports run at once', () => {
     rest.resolve(Buffer.from(`{}\n`))
     await expect(first).rejects.toMatchObject({ status: 400 })
     expect(await import_('demo', 2_000)).toBe(400)
+
+    // Once an import has its connection, what it reads does not count.
+    await api.db.transaction().execute(async (trx) => {
+      await sql`SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE`.execute(trx)
+      const body = Buffer.from(linesOf(visit(5).all))
+      expect(body.length).toBeGreaterThan(1_000)
+      const waiting = importer.import('demo', Readable.from([body]))
+      await vi.waitFor(async () => expect(await import_('demo', 2_000)).toBe(400))
+      return [waiting]
+    })
   })
 })
 

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { snippets } from '../support/recording-guide.ts'
+import { sectionOf, snippets } from '../support/recording-guide.ts'
 
 // What docs/recording.md shows is run here as it stands; its web pages in tests/browser/recording-guide.test.ts.
 
@@ -44,6 +44,14 @@ test('the snippets for a server and a worker queue record each event once', asyn
   ])
   const orders = (await feed()).filter(({ custom_event_name }) => custom_event_name === 'order_placed')
   expect(orders.map(({ custom_event_props }) => JSON.parse(String(custom_event_props)).order)).toEqual([10042, 10041])
+})
+
+test('the records of the example can be imported', async () => {
+  const [call = ''] = snippets('From a flow runtime', 'sh')
+  const [, body = ''] = /<<'END'\n(.*)\nEND\n/s.exec(call) ?? []
+  const headers = { 'content-type': 'application/x-ndjson' }
+  const response = await api.call({ method: 'POST', path: '/projects/demo/records', headers, body })
+  expect(sectionOf('From a flow runtime')).toContain(`\`${response.body}\``)
 })
 
 test('the visitors of the example runtime appear in the feed as they go', async () => {

@@ -77,15 +77,26 @@ test('that of the same contact is not', async () => {
   expect(await added(importContacts(['seven', { id: '70' }], ['seven', { id: '"70"' }]))).toBe(0)
 })
 
+test('a contact is known by its own id, too', async () => {
+  expect(await added(importContacts(['1795', {}], ['c9', { contact_id: '1795' }]))).toBe(1)
+  expect(await added(record({ contact_id: '1795.5' }, { contact_id: '1795' }))).toBe(0)
+  await importContacts(['1796', {}])
+  expect(await added(record({ contact_id: '1796' }))).toBe(1)
+  await importContacts(['1797', {}])
+  expect(await added(importContacts(['c10', { contact_id: '1797' }]))).toBe(1)
+})
+
 test('imports and recording know of each other', async () => {
   await record({ customer: '1' })
   expect(await added(importContacts(['c1', { customer: '"1"' }], ['c2', { customer: '"2"' }]))).toBe(1)
   expect(await added(importContacts(['c1', { customer: '"1"' }]))).toBe(0)
   expect(await added(record({ customer: '2' }))).toBe(1)
   // On the lines of one import, of which the second is the new one; and on several lines.
-  expect(
-    await added(importContacts(['c3', { customer: '3' }], ['c4', { customer: '"3"' }], ['c4', { customer: '"3"' }])),
-  ).toBe(1)
+  const [text, number]: Parameters<typeof importContacts> = [
+    ['c3', { customer: '"3"' }],
+    ['c4', { customer: '3' }],
+  ]
+  expect(await added(importContacts(text as never, number as never, text as never, number as never))).toBe(1)
 })
 
 test('one of them is logged, with its project and key and without its value', () => {
@@ -93,14 +104,17 @@ test('one of them is logged, with its project and key and without its value', ()
   expect(JSON.stringify(warnings())).not.toContain('12345')
 })
 
-test('one a minute is logged', () => {
+test('one a minute is logged of each project', () => {
   const [registry, warn] = [new Registry(), vi.fn()]
   let now_ms = 5_000
   const report = reportTypeMismatches(registry, { warn } as unknown as FastifyBaseLogger, () => now_ms)
   const warned = [0, 59_999, 60_000, 60_001].map((elapsed_ms) => {
     now_ms = 5_000 + elapsed_ms
-    report({ project_id: 'demo', key: 'email', count: 1 })
+    report({ project_id: 'demo', key: 'email', count: 3 })
     return warn.mock.calls.length
   })
   expect(warned).toEqual([1, 1, 2, 2])
+  for (let i = 0; i < 5_000; i += 1) report({ project_id: `p${i % 2_500}`, key: 'email', count: 1 })
+  expect(warn.mock.calls.length).toBeGreaterThan(2_500)
+  expect(warn.mock.calls[0]?.[0]).toEqual({ project_id: 'demo', key: 'email', count: 3 })
 })

@@ -5,7 +5,7 @@ import {
   contactIdOf,
   identifierDigest,
   identifierKeyIssue,
-  otherTypeDigest,
+  ofOtherType,
 } from '../../src/domain/identifier.ts'
 
 /** Groups of spellings of one value; values of different groups differ. */
@@ -134,23 +134,30 @@ test.each([
 
 test.each([
   ['"12345"', '12345'],
-  ['"-1.50"', '-1.5'],
+  ['"-1.5"', '-1.5'],
   ['"true"', 'true'],
   ['"false"', ' false'],
-  ['12345', '"12345"'],
-  [' 1.0 ', '"1.0"'],
-  ['true', '"true"'],
+  [' 1.5 ', '"1.5"'],
+  ['"1.50"', undefined],
+  ['"-0"', undefined],
+  ['1e3', undefined],
   ['"12345 "', undefined],
   ['"012"', undefined],
   ['"2026-03-01"', undefined],
   ['"a@example.com"', undefined],
   ['"null"', undefined],
   ['"truest"', undefined],
-])('under another type, %s has the digest of %s', (value, other) => {
-  const canonical = (text: string) => {
-    const parsed = canonicalValue(text)
-    return parsed.ok ? parsed.canonical : parsed.issue
+])('under another type, %s is %s, and the other way round', (value, other) => {
+  const identifier = (key: string, value: string) => {
+    const parsed = canonicalValue(value)
+    return { key, value, canonical: parsed.ok ? parsed.canonical : parsed.issue }
   }
-  const digest = otherTypeDigest({ key: 'k', value, canonical: canonical(value) })
-  expect(digest).toEqual(other && identifierDigest('k', canonical(other)))
+  const namesOf = (key: string, value: string) => {
+    const { canonical } = identifier(key, value)
+    return { digest: identifierDigest(key, canonical), contact_id: contactIdOf({ key, canonical }) }
+  }
+  for (const key of ['email', 'contact_id']) {
+    expect(ofOtherType(identifier(key, value))).toEqual(other && namesOf(key, other))
+    if (other) expect(ofOtherType(identifier(key, other))).toEqual(namesOf(key, value))
+  }
 })
