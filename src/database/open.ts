@@ -51,7 +51,7 @@ export async function openServer(
 }
 
 async function refuseTransactionPooler(url: string): Promise<void> {
-  const pool = createPool(url, { max: 2 })
+  const pool = createPool(url)
   try {
     if (await keepsSessions(pool)) return
   } finally {

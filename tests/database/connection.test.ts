@@ -60,8 +60,10 @@ test('a pool has the options given, and defaults for the others', async () => {
     pipeline: undefined,
     query_timeout: undefined,
   })
-  const other = createPool(database.url, { max: 2, connectionTimeout_ms: 70, queryTimeout_ms: 80, pipeline: true })
-  expect(other.options).toMatchObject({ max: 2, connectionTimeoutMillis: 70, query_timeout: 80, pipeline: true })
+  const timeouts = { connectionTimeout_ms: 70, queryTimeout_ms: 80, idleTimeout_ms: 90 }
+  const other = createPool(database.url, { max: 2, ...timeouts, pipeline: true })
+  const given = { connectionTimeoutMillis: 70, query_timeout: 80, idleTimeoutMillis: 90 }
+  expect(other.options).toMatchObject({ max: 2, ...given, pipeline: true })
   await Promise.all([plain.end(), other.end()])
 })
 
