@@ -14,7 +14,7 @@ export interface LiveCommandOptions extends Omit<LiveOptions, 'projectId' | 'vis
 }
 
 /** How long to go on sending after Ctrl-C. */
-const END_TIMEOUT_ms = 2_000
+const END_TIMEOUT_ms = 4_000
 const PROGRESS_INTERVAL_ms = 250
 
 /** Where a server with these settings listens, from this machine. */

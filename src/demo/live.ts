@@ -150,7 +150,9 @@ export class LiveDemo {
     this.counts.active += 1
     try {
       for (const action of this.#actions(i)) {
-        await sleep(Math.max(0, action.at - Date.now()), undefined, { signal })
+        const wait_ms = action.at - Date.now()
+        // Not for the first, so that whoever is counted as a visitor has an entry.
+        if (wait_ms > 0) await sleep(wait_ms, undefined, { signal })
         this.#waiting.push(action)
       }
     } finally {
