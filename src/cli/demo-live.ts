@@ -57,10 +57,11 @@ export async function runLiveDemo(
     setTimeout(() => deadline.abort(), END_TIMEOUT_ms).unref()
   }
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end)
-  const timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
+  let timer: NodeJS.Timeout | undefined
   try {
     await demo.begin()
     await print(stdout, `Visitors come to project ${projectId} at ${url}, until ${endOf(visitors)}\n`)
+    timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
     await demo.run(stop.signal)
   } catch (error) {
     if (!deadline.signal.aborted) throw error
