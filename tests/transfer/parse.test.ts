@@ -210,6 +210,12 @@ describe('LineSplitter', () => {
     return [...lines, ...splitter.end()]
   }
 
+  test('joins lines of a thousand parts', () => {
+    const text = `${'é'.repeat(300)}\n${'🦉'.repeat(150)}\nb`
+    const bytes = [...Buffer.from(text)].map((byte) => Buffer.of(byte))
+    expect(split(...bytes).join('\n')).toBe(text)
+  })
+
   test('joins lines that chunks split, even inside characters', () => {
     const bytes = Buffer.from('añb\n🦉\nc')
     for (let at = 0; at <= bytes.length; at++) {
