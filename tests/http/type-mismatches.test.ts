@@ -114,6 +114,8 @@ test('one a minute is logged of each project', () => {
     return warn.mock.calls.length
   })
   expect(warned).toEqual([1, 1, 2, 2])
+  for (const project_id of ['first', 'second', 'first']) report({ project_id, key: 'email', count: 1 })
+  expect(warn.mock.calls).toHaveLength(4)
   for (let i = 0; i < 5_000; i += 1) report({ project_id: `p${i % 2_500}`, key: 'email', count: 1 })
   expect(warn.mock.calls.length).toBeGreaterThan(2_500)
   expect(warn.mock.calls[0]?.[0]).toEqual({ project_id: 'demo', key: 'email', count: 3 })
