@@ -86,7 +86,7 @@ export class ApiClient {
       const body = JSON.stringify({ events: rest })
       const { results } = await this.#call<Schemas['CustomEventBatchResult']>('events/batch', 'application/json', body)
       recorded += results.filter(({ status }) => status === 200).length
-      for (const { status, error } of results) if (error && status !== 503) this.#onProblem(new Refused(error).message)
+      for (const { status, error } of results) if (error && status !== 503) this.#onProblem(error.message)
       rest = rest.filter((_, i) => results[i]?.status === 503)
       if (rest.length > 0) await this.#wait()
     }

@@ -5,7 +5,7 @@ import { CONTACT_ID_KEY } from '../domain/identifier.ts'
 import { toIsoTimestamp } from '../domain/timestamp.ts'
 import type { ApiClient } from './api-client.ts'
 import { FLOWS, type Flow, type Page } from './content.ts'
-import { FLOW_WEIGHTS, moduleRecords } from './project.ts'
+import { moduleRecords } from './project.ts'
 import {
   type Contact,
   contactRecord,
@@ -13,11 +13,13 @@ import {
   definitionOf,
   entryRecord,
   eventRecord,
+  flowAfter,
   generatorFor,
   HOUR,
+  isSecondVisit,
   nameOf,
   pagesOf,
-  pickWeighted,
+  pickFlow,
   uuid,
   visit,
 } from './visits.ts'
@@ -56,8 +58,6 @@ const MAX_EVENTS = 1_000
 const MAX_WAITING = 10_000
 /** Every so many visitors find a new version of a flow. */
 const VISITORS_PER_VERSION = 25
-/** Every eighth visitor is the one before, in the next flow. */
-const isSecondVisit = (i: number): boolean => i % 8 === 5
 
 /** Simulated visitors who run through the demo's flows, and whose records and events are sent over the API as they go. */
 export class LiveDemo {
@@ -181,12 +181,12 @@ export class LiveDemo {
   #actions(i: number): Action[] {
     const { projectId, seed, speed } = this.#options
     const random = generatorFor(i, seed)
-    const chosen = FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow
+    const chosen = pickFlow(random)
     const at = Date.now()
     const { flow, contact } = (isSecondVisit(i) && this.#next) || { flow: chosen, contact: this.#newContact(i, at) }
     const start = { flow, at }
     // Another one, since a custom event belongs to the newest entry of its module.
-    this.#next = { flow: FLOWS[(FLOWS.indexOf(flow) + 1) % FLOWS.length] as Flow, contact }
+    this.#next = { flow: flowAfter(flow), contact }
     const planned = visit(random, start, this.#pages.get(start.flow) as readonly Page[], contact)
     const timed = <T extends { at: number }>(items: readonly T[]) =>
       items

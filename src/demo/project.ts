@@ -6,11 +6,14 @@ import {
   definitionOf,
   entryRecord,
   eventRecord,
+  flowAfter,
   generatorFor,
   HOUR,
+  isSecondVisit,
   NAMES,
   nameOf,
   pagesOf,
+  pickFlow,
   pickWeighted,
   type Random,
   type Start,
@@ -43,8 +46,6 @@ const SEASON_START = Date.parse('2026-01-05T00:00:00.000Z')
 const SEASON_END = Date.parse('2026-06-30T00:00:00.000Z')
 const SEASON_DAYS = (SEASON_END - SEASON_START) / DAY
 
-export const FLOW_WEIGHTS: readonly number[] = FLOWS.map((flow) => flow.weight)
-
 /** The pages of each published version of a flow, with its time of publication. */
 const PUBLISHED = new Map(
   FLOWS.map((flow) => [
@@ -55,17 +56,14 @@ const PUBLISHED = new Map(
   ]),
 )
 
-/** Every eighth entry is a later visit to the next flow by the contact of the previous entry. */
-const isSecondVisit = (i: number): boolean => i % 8 === 5
-
 function startOf(i: number, random: Random): Start {
   if (i === 0) return { flow: FLOWS[0] as Flow, at: FIRST_START }
   if (isSecondVisit(i)) {
     const first = startOf(i - 1, generatorFor(i - 1, SEED))
     const delay = (SEASON_END - first.at) * random() ** 2
-    return { flow: FLOWS[(FLOWS.indexOf(first.flow) + 1) % FLOWS.length] as Flow, at: first.at + Math.floor(delay) }
+    return { flow: flowAfter(first.flow), at: first.at + Math.floor(delay) }
   }
-  const flow = FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow
+  const flow = pickFlow(random)
   const day = Math.floor(SEASON_DAYS * random() ** 0.8)
   const hour = pickWeighted(random, HOUR_WEIGHTS) + random()
   return { flow, at: SEASON_START + day * DAY + Math.floor(hour * HOUR) }

@@ -9,7 +9,7 @@ import type {
   ModuleVersionRecord,
   ProjectRecord,
 } from '../transfer/records.ts'
-import { FIRST_NAMES, type Flow, LAST_NAMES, type Page } from './content.ts'
+import { FIRST_NAMES, FLOWS, type Flow, LAST_NAMES, type Page } from './content.ts'
 
 // Visits to the flows of the demo: whoever begins one, what they see, answer and do, and its records.
 
@@ -61,6 +61,16 @@ export function pickWeighted(random: Random, weights: readonly number[]): number
     return rest < 0
   })
 }
+
+const FLOW_WEIGHTS = FLOWS.map((flow) => flow.weight)
+
+/** A random flow, each as likely as its weight. */
+export const pickFlow = (random: Random): Flow => FLOWS[pickWeighted(random, FLOW_WEIGHTS)] as Flow
+
+/** Every eighth visit is a later one, to the next flow, by the contact of the visit before it. */
+export const isSecondVisit = (i: number): boolean => i % 8 === 5
+
+export const flowAfter = (flow: Flow): Flow => FLOWS[(FLOWS.indexOf(flow) + 1) % FLOWS.length] as Flow
 
 /** The pages of a flow with these keys, in their order. */
 export const pagesOf = (flow: Flow, keys: readonly string[]): Page[] =>
