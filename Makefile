@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults soak connectors contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak connectors contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -20,8 +20,8 @@ tests/contract/proxy/node_modules/.installed: tests/contract/proxy/package.json 
 	@touch $@
 
 run: node_modules/.installed ## Start the service with demo data on the embedded PostgreSQL; Ctrl-C stops it
-	@# npm ends with 130 after Ctrl-C although the server stopped in good order.
-	@trap : INT; LOG_LEVEL=$${LOG_LEVEL:-warn} $(RUN) flowtrail -- serve --demo || [ $$? -eq 130 ]
+	@# In place of the shell, and without npm, which ends on SIGTERM and leaves the server running.
+	@LOG_LEVEL=$${LOG_LEVEL:-warn} exec bin/flowtrail serve --demo
 
 test: node_modules/.installed ## Run all tests on the embedded PostgreSQL, or on TEST_DATABASE_URL when it is set
 	@$(if $(RECORD),RECORD_EXCHANGES="$(abspath $(RECORD))") $(RUN) test
@@ -102,6 +102,9 @@ format: node_modules/.installed ## Format, and apply safe lint fixes
 
 generate: node_modules/.installed ## Regenerate generated/ and the import table and picture of ARCHITECTURE.md
 	@$(RUN) generate
+
+package: node_modules/.installed ## Pack the product, without tests and tools, as an npm package: flowtrail-VERSION.tgz
+	@npm pack --loglevel=error
 
 sbom: ## Print the packages of package-lock.json as CycloneDX, with licences and hashes; those of development are marked
 	@# All of them: npm's --omit=dev also omits production packages that development needs, too (npm/cli#7909).

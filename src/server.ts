@@ -5,6 +5,7 @@ import { buildApp, createAdminApp } from './app.ts'
 import type { Config } from './config.ts'
 import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
 import type { Database } from './database/pool.ts'
+import { STOP_SIGNALS } from './stop-signals.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
@@ -30,7 +31,7 @@ interface Apps {
 }
 
 /**
- * Runs the server: opens the database and listens until SIGINT or SIGTERM. Then says for a while that it is stopping, so
+ * Runs the server: opens the database and listens until a stop signal. Then says for a while that it is stopping, so
  * that proxies send requests elsewhere, and drains: it stops accepting requests, finishes those in progress and closes
  * the database. Resolves after all that.
  *
@@ -142,11 +143,11 @@ async function drain(app: FastifyInstance, timeout_ms: number): Promise<void> {
 }
 
 /**
- * Aborts on the first SIGINT or SIGTERM. The listeners stay registered to ignore further signals: npm forwards to us the
+ * Aborts on the first stop signal. The listeners stay registered to ignore further signals: npm forwards to us the
  * Ctrl-C that the terminal has already sent.
  */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => controller.abort())
+  for (const signal of STOP_SIGNALS) process.on(signal, () => controller.abort())
   return controller.signal
 }

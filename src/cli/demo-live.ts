@@ -3,6 +3,7 @@ import { isIPv6 } from 'node:net'
 import type { Config } from '../config.ts'
 import { ApiClient } from '../demo/api-client.ts'
 import { LiveDemo, type LiveOptions } from '../demo/live.ts'
+import { STOP_SIGNALS } from '../stop-signals.ts'
 import type { Context } from './context.ts'
 import { CommandError, print } from './output.ts'
 import { liveProgress } from './progress.ts'
@@ -33,7 +34,7 @@ async function readKey(file: string): Promise<string> {
 const endOf = (visitors: number) => (Number.isFinite(visitors) ? `there were ${visitors}` : 'Ctrl-C')
 
 /**
- * Simulates visitors of a running server until all have gone, or until SIGINT or SIGTERM.
+ * Simulates visitors of a running server until all have gone, or until a stop signal.
  *
  * @param keyFile has the key, unless FLOWTRAIL_KEY is set
  */
@@ -56,7 +57,7 @@ export async function runLiveDemo(
     stop.abort()
     setTimeout(() => deadline.abort(), END_TIMEOUT_ms).unref()
   }
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end)
+  for (const signal of STOP_SIGNALS) process.on(signal, end)
   let timer: NodeJS.Timeout | undefined
   try {
     await demo.begin()
@@ -69,7 +70,7 @@ export async function runLiveDemo(
   } finally {
     clearInterval(timer)
     progress.stop()
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, end)
+    for (const signal of STOP_SIGNALS) process.off(signal, end)
     const { visitors, records, events } = demo.counts
     if (visitors > 0) await print(stdout, `${visitors} visitors, ${records} records, ${events} custom events\n`)
   }

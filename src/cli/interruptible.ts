@@ -1,19 +1,17 @@
 import { constants } from 'node:os'
 import { type DatabaseLocation, type DatabaseServer, withDatabase, withServer } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
+import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
 
 /** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
-
-const SIGNALS = ['SIGINT', 'SIGTERM'] as const
-type InterruptSignal = (typeof SIGNALS)[number]
 
 /** The operator has interrupted a command. */
 export class Interrupted extends Error {
   /** The exit status by which shells report an end by this signal. */
   readonly status: number
 
-  constructor(signal: InterruptSignal) {
+  constructor(signal: StopSignal) {
     super('interrupted')
     this.status = 128 + constants.signals[signal]
   }
@@ -31,7 +29,7 @@ export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseS
   interruptible((unlessInterrupted) => withServer(location, (server) => unlessInterrupted(() => work(server))))
 
 /**
- * Lets SIGINT and SIGTERM abort the work, but not what releases the database around it: an embedded server that no other
+ * Lets the stop signals abort the work, but not what releases the database around it: an embedded server that no other
  * process uses is stopped, which undoes what was not committed. Further signals are ignored: npm forwards those that the
  * terminal has already sent.
  */
@@ -41,19 +39,19 @@ async function interruptible<T>(
   const interruption = new AbortController()
   const interrupted = Promise.withResolvers<never>()
   interrupted.promise.catch(() => {})
-  const interrupt = (signal: InterruptSignal) => {
+  const interrupt = (signal: StopSignal) => {
     const reason = new Interrupted(signal)
     interruption.abort(reason)
     interrupted.reject(reason)
     setTimeout(() => process.exit(reason.status), RELEASE_DEADLINE_ms).unref()
   }
-  for (const signal of SIGNALS) process.on(signal, interrupt)
+  for (const signal of STOP_SIGNALS) process.on(signal, interrupt)
   try {
     return await run(async (work) => {
       interruption.signal.throwIfAborted()
       return Promise.race([interrupted.promise, work()])
     })
   } finally {
-    if (!interruption.signal.aborted) for (const signal of SIGNALS) process.off(signal, interrupt)
+    if (!interruption.signal.aborted) for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
   }
 }

@@ -8,7 +8,7 @@ import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
 export const serveCommand = ({ env, stdout, stderr }: Context) =>
   new Command('serve')
-    .description('run the server until SIGINT or SIGTERM')
+    .description('run the server until Ctrl-C or SIGTERM')
     .option('--demo', 'load the demo project if it does not exist; print an API key and a call to try')
     .action(async ({ demo }: { demo?: boolean }) => {
       const config = readConfig(env)

@@ -127,6 +127,7 @@ describe('import', () => {
   test.each([
     ['SIGINT', 130],
     ['SIGTERM', 143],
+    ['SIGHUP', 129],
   ] as const)('that is interrupted by %s stores nothing', async (signal, status) => {
     await printed(flowtrail('projects', 'create', signal))
     const obstacle = await holdProject(settings().DATABASE_URL, signal)

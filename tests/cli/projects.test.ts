@@ -47,7 +47,7 @@ test('a name with line breaks, which an import can contain, is printed on one li
 })
 
 test('a command that ends leaves no handler of signals in the process', async () => {
-  const handlers = () => ['SIGINT', 'SIGTERM'].map((signal) => process.listenerCount(signal))
+  const handlers = () => ['SIGINT', 'SIGTERM', 'SIGHUP'].map((signal) => process.listenerCount(signal))
   const before = handlers()
   await printed(flowtrail('projects', 'list'))
   expect((await flowtrail('projects', 'create', 'taken')).status).toBe(0)

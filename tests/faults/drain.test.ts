@@ -96,7 +96,7 @@ const storedNames = async () => {
 
 test.each<[string, NodeJS.Signals[]]>([
   ['SIGTERM', ['SIGTERM']],
-  ['SIGINT, sent a second time by npm, and SIGTERM, repeatedly', ['SIGINT', 'SIGINT', 'SIGTERM', 'SIGTERM']],
+  ['SIGHUP, then SIGINT, sent a second time by npm, and SIGTERM', ['SIGHUP', 'SIGINT', 'SIGINT', 'SIGTERM']],
 ])('%s finishes the requests in flight, accepts no new ones, and exits with 0 soon', async (_, signals) => {
   // Without it, a connection that is kept open would be closed in the end.
   await start({ DRAIN_TIMEOUT_MS: '600000' })
