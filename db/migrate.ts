@@ -1,4 +1,5 @@
 import { readdir } from 'node:fs/promises'
+import path from 'node:path'
 import { type Kysely, sql } from 'kysely'
 import {
   DEFAULT_MIGRATION_TABLE,
@@ -9,12 +10,14 @@ import {
 } from 'kysely/migration'
 
 const MIGRATIONS = new URL('./migrations/', import.meta.url)
+/** JavaScript in the package, which has its types beside it. */
+const MIGRATION = /^[\w-]+\.[jt]s$/
 
 const provider: MigrationProvider = {
   async getMigrations() {
-    const files = (await readdir(MIGRATIONS)).filter((file) => file.endsWith('.ts')).sort()
+    const files = (await readdir(MIGRATIONS)).filter((file) => MIGRATION.test(file)).sort()
     const modules = await Promise.all(files.map((file) => import(new URL(file, MIGRATIONS).href) as Promise<Migration>))
-    return Object.fromEntries(files.map((file, i) => [file.replace(/\.ts$/, ''), modules[i] as Migration]))
+    return Object.fromEntries(files.map((file, i) => [path.parse(file).name, modules[i] as Migration]))
   },
 }
 

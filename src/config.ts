@@ -2,6 +2,7 @@ import { isIP } from 'node:net'
 import path from 'node:path'
 import { cleanEnv, host, makeValidator, str } from 'envalid'
 import pg from 'pg'
+import { isCheckout } from './release.ts'
 
 /** All settings. They come from environment variables only; README.md lists those for operators. */
 export interface Config {
@@ -77,7 +78,8 @@ export const RECORDER_DEFAULTS: RecorderOptions = {
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
-const DEFAULT_DATA_DIR = path.join(import.meta.dirname, '..', '.data')
+/** In the checkout, wherever a command is run; of an installed package, which updates replace, in the working directory. */
+const DEFAULT_DATA_DIR = isCheckout ? path.join(import.meta.dirname, '..', '.data') : '.data'
 
 /** Whether it is a URL that the driver can parse. The driver alone also accepts other forms, such as a socket path. */
 function isConnectionString(text: string): boolean {

@@ -1,5 +1,5 @@
-import { Command } from 'commander'
-import packageJson from '../../package.json' with { type: 'json' }
+import { Command, CommanderError } from 'commander'
+import { describeRelease } from '../release.ts'
 import type { Context } from './context.ts'
 import { demoCommand } from './demo.ts'
 import { exportCommand } from './export.ts'
@@ -18,7 +18,12 @@ the embedded PostgreSQL in DATA_DIR is used, and started if it is not running.`
 export function createProgram(context: Context): Command {
   const program = new Command('flowtrail')
     .description('HTTP service to read flows, entries and events, and to record custom events')
-    .version(packageJson.version)
+    .option('-V, --version', 'print the versions of Flowtrail and of its document, and the commit')
+    .on('option:version', () => {
+      const { version, document, commit } = describeRelease()
+      context.stdout.write(`${version} (document ${document}, commit ${commit})\n`)
+      throw new CommanderError(0, 'flowtrail.version', version)
+    })
     .addHelpText('after', EPILOGUE)
   const commands = [
     serveCommand,

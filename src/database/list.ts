@@ -83,7 +83,7 @@ interface ListOptions {
   filters: string[]
 }
 
-interface ListRequest<Op extends ListOperation> {
+export interface ListRequest<Op extends ListOperation> {
   path: PathOf<Op>
   query: QueryOf<Op> & PageQuery
 }
@@ -92,7 +92,7 @@ interface ListRequest<Op extends ListOperation> {
  * The query of a list. Its page begins after the request's cursor, else after the key `start`.
  * @throws ApiError invalid_request for a cursor of another list and for an empty window
  */
-interface List<Request, Key, Row> {
+export interface List<Request, Key, Row> {
   (db: Database, request: Request & { lease: ReadLease }, start?: Key): Promise<Page<Row>>
   /** A page without rows that begins where the request's page does. */
   empty: (request: Request, start?: Key) => Promise<Page<Row>>

@@ -3,6 +3,7 @@ import type pg from 'pg'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
 import { keepsSessions } from './sessions.ts'
@@ -80,7 +81,7 @@ export async function ensureMigrated({ databaseUrl }: DatabaseLocation, db: Data
   }
   const pending = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
   if (pending.length > 0) {
-    throw new Error(`Pending migrations: ${pending.join(', ')}. Run: npm run -s flowtrail -- migrate`)
+    throw new Error(`Pending migrations: ${pending.join(', ')}. Run: ${FLOWTRAIL} migrate`)
   }
 }
 

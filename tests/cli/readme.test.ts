@@ -161,7 +161,8 @@ describe('the settings', () => {
     }
     const [value = ''] = codeSpans(cell ?? '')
     const checkout = fileURLToPath(new URL('../..', import.meta.url))
-    expect(cell).toBe(name === 'DATA_DIR' ? `\`${value}\` in the checkout` : `\`${value}\``)
+    const place = ' in the checkout; of an installed package, in the working directory'
+    expect(cell).toBe(name === 'DATA_DIR' ? `\`${value}\`${place}` : `\`${value}\``)
     expect(readConfig({ [name]: name === 'DATA_DIR' ? checkout + value : value })).toEqual(readConfig({}))
   })
 

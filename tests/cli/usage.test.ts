@@ -56,8 +56,12 @@ describe('help', () => {
   })
 })
 
-test('--version prints the version of the package, however the command is called', async () => {
-  const { version } = JSON.parse(await readFile(path.join(ROOT, 'package.json'), 'utf8')) as { version: string }
+test('--version prints what identifies the release, however the command is called', async () => {
+  const read = async (file: string) => JSON.parse(await readFile(path.join(ROOT, file), 'utf8'))
+  const { version } = await read('package.json')
+  const { info } = await read('generated/openapi.json')
+  const { stdout: commit } = await shell('git describe --always --dirty --abbrev=40 --exclude="*"')
+  const line = `${version} (document ${info.version}, commit ${commit.trim()})\n`
   await using directory = await temporaryDirectory()
   const installed = `${directory.path}/flowtrail`
   for (const call of [
@@ -66,7 +70,7 @@ test('--version prints the version of the package, however the command is called
     'npm run -s flowtrail -- --version',
     `ln -s "$PWD/bin/flowtrail" ${installed} && cd / && ${installed} --version`,
   ]) {
-    expect(await shell(call), call).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
+    expect(await shell(call), call).toEqual({ status: 0, stdout: line, stderr: '' })
   }
 })
 

@@ -25,11 +25,14 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/queries', 'src/recording/custom-event.ts'],
   ['src/database', 'src/queries/projects.ts'],
   ['src/config.ts', 'src/domain/text.ts'],
+  ['src/release.ts', 'src/domain/text.ts'],
+  ['src/stop-signals.ts', 'src/domain/text.ts'],
   ['src/domain', 'src/config.ts'],
   ['generated', 'src/domain/text.ts'],
   ['db', 'src/config.ts'],
   ['db/migrations', 'db/migrate.ts'],
   ['db/embedded', 'db/migrate.ts'],
+  ['deploy', 'src/config.ts'],
   ['openapi', 'src/http/operations.ts'],
   ['docs', 'src/domain/text.ts'],
 ]
@@ -83,7 +86,16 @@ const refusals = ([place, target]: Plant, keyword: string) =>
 
 beforeAll(async () => {
   copy = await mkdtemp(path.join(tmpdir(), 'flowtrail-imports-'))
-  for (const name of ['src', 'db', 'generated', 'openapi', 'docs', 'package.json', '.dependency-cruiser.ts']) {
+  for (const name of [
+    'src',
+    'db',
+    'deploy',
+    'generated',
+    'openapi',
+    'docs',
+    'package.json',
+    '.dependency-cruiser.ts',
+  ]) {
     await cp(path.join(ROOT, name), path.join(copy, name), { recursive: true })
   }
   await symlink(path.join(ROOT, 'node_modules'), path.join(copy, 'node_modules'))
