@@ -36,7 +36,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     packages: ['commander', 'cli-progress'],
   },
   'src/server.ts': {
-    imports: ['src/app.ts', 'src/database', 'src/config.ts', 'src/stop-signals.ts'],
+    imports: ['src/app.ts', 'src/database', 'src/config.ts', 'src/logger.ts', 'src/release.ts', 'src/stop-signals.ts'],
     packages: ['type fastify'],
   },
   'src/app.ts': {
@@ -102,6 +102,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   },
   // It has pg's own parser judge a connection string.
   'src/config.ts': { imports: ['src/release.ts'], packages: ['envalid', 'pg'] },
+  'src/logger.ts': { imports: ['type src/config.ts'], packages: ['pino', 'pino-pretty'] },
   'src/release.ts': { imports: ['package.json'], packages: [] },
   'src/stop-signals.ts': { imports: [], packages: [] },
   'src/domain': { imports: [], packages: [] },

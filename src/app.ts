@@ -13,8 +13,9 @@ import { serveDocs } from './http/docs.ts'
 import { readDocument } from './http/document.ts'
 import { drainOnClose } from './http/draining.ts'
 import { errorHandler } from './http/error-handler.ts'
-import { withRequestSerializer } from './http/logging.ts'
+import { logController, logRequests } from './http/logging.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
+import { reportOutages } from './http/outages.ts'
 import { serveInTurn } from './http/pipelining.ts'
 import { measureFollowers, measureReads, measureRequests, serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
@@ -69,7 +70,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const { config, db, stopping } = parts
   const { basePath } = config
   const app = fastify({
-    logger: withRequestSerializer(parts.logger),
+    logger: parts.logger,
+    logController,
     genReqId: requestId,
     requestTimeout: REQUEST_TIMEOUT_ms,
     connectionTimeout: IDLE_TIMEOUT_ms,
@@ -92,6 +94,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.server.maxConnections = config.maxConnections
 
   // Hooks run in this order.
+  logRequests(app, config.slowRequest_ms)
   sendDefaultHeaders(app, config.publicUrl)
   await allowOrigins(app, config.corsOrigins)
   app.addHook('onRequest', serveInTurn)
@@ -100,6 +103,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   refuseUnknownRoutes(app)
   drainOnClose(app, stopping)
   app.setErrorHandler(errorHandler)
+  reportOutages(app, () => ping(db))
   acceptJsonOnly(app)
   parts.extend?.(app)
 
@@ -140,15 +144,20 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
 }
 
 /** An app that `buildApp` adds the probes to. Close it after the other, so that it responds while that one drains. */
-export function createAdminApp({ logger, stopping }: Pick<AppParts, 'logger' | 'stopping'>): FastifyInstance {
+export function createAdminApp(
+  { logger, stopping }: Pick<AppParts, 'logger' | 'stopping'>,
+  { slowRequest_ms }: Pick<Config['http'], 'slowRequest_ms'>,
+): FastifyInstance {
   const admin = fastify({
-    logger: withRequestSerializer(logger),
+    logger,
+    logController,
     genReqId: requestId,
     requestTimeout: REQUEST_TIMEOUT_ms,
     // A monitor must not keep the server from stopping.
     forceCloseConnections: true,
     clientErrorHandler,
   })
+  logRequests(admin, slowRequest_ms)
   sendDefaultHeaders(admin)
   refuseUnknownRoutes(admin)
   drainOnClose(admin, stopping)

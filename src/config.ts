@@ -36,6 +36,8 @@ export interface Config {
     maxConnections: number
     /** How many requests may wait for events at once; half of them in one project. */
     maxFollowers: number
+    /** How long a request may take before its line in the log is a warning. */
+    slowRequest_ms: number
     /** The largest body of an import, in bytes. */
     maxImport_bytes: number
   }
@@ -165,6 +167,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       // The default is in the document, too.
       IMPORT_MAX_BYTES: integer(1_024, 999_999_999)({ default: 16_777_216 }),
       STATEMENT_TIMEOUT_MS: integer(1_000, 600_000)({ default: 10_000 }),
+      SLOW_REQUEST_MS: integer(1, 600_000)({ default: 1_000 }),
       DRAIN_DELAY: integer(0, 600)({ default: 0 }),
       DRAIN_TIMEOUT_MS: integer(1, 600_000)({ default: 25_000 }),
       QUEUE_SIZE: integer(1, 100_000)({ default: RECORDER_DEFAULTS.maxQueuedEvents }),
@@ -204,6 +207,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       trustProxy: settings.TRUST_PROXY,
       maxConnections: settings.MAX_CONNECTIONS,
       maxFollowers: settings.MAX_FOLLOWERS,
+      slowRequest_ms: settings.SLOW_REQUEST_MS,
       maxImport_bytes: settings.IMPORT_MAX_BYTES,
     },
     connections: {

@@ -5,6 +5,8 @@ import { buildApp, createAdminApp } from './app.ts'
 import type { Config } from './config.ts'
 import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
 import type { Database } from './database/pool.ts'
+import { createLogger, loggerOptions } from './logger.ts'
+import { describeRelease } from './release.ts'
 import { STOP_SIGNALS } from './stop-signals.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
@@ -17,6 +19,8 @@ const CLEANUP_TIMEOUT_ms = 35_000
 export interface ServeOptions {
   /** Runs once the database is migrated, before the server listens. */
   prepare?: (db: Database, url: string) => Promise<void>
+  /** Called with what happens to the embedded PostgreSQL, which is otherwise logged. */
+  onProgress?: (message: string) => void
   /** Called with the URL of the API once the server listens. */
   onListening?: (url: string) => void
   /** Where the docs page says to find the demo project's key. */
@@ -39,9 +43,12 @@ interface Apps {
  */
 export async function serve(config: Config, options: ServeOptions = {}): Promise<void> {
   const stop = stopSignal()
+  const logger = loggerOptions(config.logLevel)
+  const log = createLogger(logger)
   const cleanup = new AsyncDisposableStack()
   try {
-    const apps = await start(config, options, cleanup, stop)
+    log.info({ ...describeRelease(), node: process.version }, 'starting')
+    const apps = await start(config, options, { logger, log, cleanup, stop })
     if (!apps) return
     const { app, admin } = apps
     const address = await listen(app, config.server)
@@ -50,15 +57,24 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
     if (!stop.aborted) await once(stop, 'abort')
     const { drainDelay_ms } = config.server
     if (drainDelay_ms > 0) {
-      app.log.info(`stopping: serving for another ${drainDelay_ms / 1_000} seconds`)
+      log.info(`stopping: serving for another ${drainDelay_ms / 1_000} seconds`)
       await sleep(drainDelay_ms)
     }
-    app.log.info('stopping: draining requests in progress')
+    log.info('stopping: draining requests in progress')
   } finally {
     // It is never cleared: connections to a frozen PostgreSQL stay open, and keep the process alive, after their pool ended.
     setTimeout(() => process.exit(1), config.server.drainTimeout_ms + CLEANUP_TIMEOUT_ms).unref()
     await cleanup.disposeAsync()
+    log.info('stopped')
   }
+}
+
+/** What the server's steps share. */
+interface Running {
+  logger: ReturnType<typeof loggerOptions>
+  log: ReturnType<typeof createLogger>
+  cleanup: AsyncDisposableStack
+  stop: AbortSignal
 }
 
 /**
@@ -68,17 +84,16 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
 async function start(
   config: Config,
   options: ServeOptions,
-  cleanup: AsyncDisposableStack,
-  stop: AbortSignal,
+  { logger, log, cleanup, stop }: Running,
 ): Promise<Apps | undefined> {
   const postgres = await openServer(config, {
     supervise: true,
-    onLog: (message) => process.stderr.write(`${message}\n`),
+    onLog: options.onProgress ?? ((message) => log.info(message)),
   })
   cleanup.defer(() => postgres.release())
   if (stop.aborted) return
 
-  await prepare(config, postgres.url, options)
+  await prepare(config, postgres.url, options, log)
   if (stop.aborted) return
 
   const { read, write, import: imports, statementTimeout_ms } = config.connections
@@ -90,8 +105,10 @@ async function start(
   const importPool = openWritePool(postgres.url, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })
   cleanup.defer(() => importPool.end())
 
-  const logger = { level: config.logLevel }
-  const admin = config.server.admin && { app: createAdminApp({ logger, stopping: stop }), address: config.server.admin }
+  const admin = config.server.admin && {
+    app: createAdminApp({ logger, stopping: stop }, config.http),
+    address: config.server.admin,
+  }
   cleanup.defer(() => admin?.app.close())
   const app = await buildApp({
     config: config.http,
@@ -109,10 +126,11 @@ async function start(
 }
 
 /** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */
-async function prepare(config: Config, url: string, options: ServeOptions): Promise<void> {
+async function prepare(config: Config, url: string, options: ServeOptions, log: Running['log']): Promise<void> {
   const db = connect(url, { max: 1 })
   try {
-    await ensureMigrated(config, db)
+    const migrations = await ensureMigrated(config, db)
+    if (migrations.length > 0) log.info({ migrations }, 'migrated the schema')
     await options.prepare?.(db, url)
   } finally {
     await db.destroy()

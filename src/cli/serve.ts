@@ -6,7 +6,7 @@ import { projectExists } from '../queries/projects.ts'
 import type { Context } from './context.ts'
 import { demoKey, demoKeyFile, loadDemo } from './demo.ts'
 
-export const serveCommand = ({ env, stdout, stderr }: Context) =>
+export const serveCommand = ({ env, stderr }: Context) =>
   new Command('serve')
     .description('run the server until Ctrl-C or SIGTERM')
     .option('--demo', 'load the demo project if it does not exist; print an API key and a call to try')
@@ -16,13 +16,17 @@ export const serveCommand = ({ env, stdout, stderr }: Context) =>
       const { serve } = await import('../server.ts')
       let key = ''
       await serve(config, {
-        ...(demo && { demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)) }),
+        ...(demo && {
+          demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)),
+          onProgress: (message: string) => stderr.write(`${message}\n`),
+        }),
         prepare: async (db, url) => {
           if (!demo) return
           if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {}, stderr)
           key = await demoKey(config, db, DEMO.projectId)
         },
-        onListening: (address) => stdout.write(demo ? demoWelcome(address, key) : welcome(address)),
+        // Standard output is for the log alone.
+        onListening: (address) => stderr.write(demo ? demoWelcome(address, key) : welcome(address)),
       })
     })
 

@@ -9,8 +9,8 @@ const UNAVAILABLE_CLASSES = new Set([
   '57', // shutdown, crash, cancelled by a timeout
   '58', // system error outside PostgreSQL
 ])
-const UNAVAILABLE_CODES = new Set([
-  '25006', // read-only transaction: a standby, or a failover under way
+/** What befalls single statements of a database that is there. */
+const STATEMENT_CODES = [
   '25P03', // idle-in-transaction timeout
   '25P04', // transaction timeout
   '26000', // no such prepared statement: the query ahead, which was to prepare it, failed
@@ -18,6 +18,11 @@ const UNAVAILABLE_CODES = new Set([
   '40001', // serialization failure, after retries
   '40P01', // deadlock, after retries
   '55P03', // lock not available in time
+  '57014', // cancelled by a timeout
+]
+const UNAVAILABLE_CODES = new Set([
+  '25006', // read-only transaction: a standby, or a failover under way
+  ...STATEMENT_CODES,
 ])
 
 const isServerError = (error: unknown): error is pg.DatabaseError & { code: string } =>
@@ -34,6 +39,10 @@ export function isUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false
   return ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)
 }
+
+/** Whether an error means that the database itself is away, and not only that a statement took too long or lost a race. */
+export const isOutage = (error: unknown): boolean =>
+  isUnavailable(error) && !(isServerError(error) && STATEMENT_CODES.includes(error.code))
 
 /** Whether a lock was not available within the lock timeout. */
 export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'

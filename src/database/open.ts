@@ -67,22 +67,21 @@ async function refuseTransactionPooler(url: string): Promise<void> {
 /**
  * Makes sure that the schema is the newest: the embedded database is migrated, the operator's is only checked.
  *
+ * @returns the migrations that were applied
  * @throws Error when the operator's database has pending migrations, naming the command that applies them, or when the
  * schema is newer than this release
  */
-export async function ensureMigrated({ databaseUrl }: DatabaseLocation, db: Database): Promise<void> {
+export async function ensureMigrated({ databaseUrl }: DatabaseLocation, db: Database): Promise<string[]> {
   const newer = await newerMigrations(db)
   if (newer.length > 0) {
     throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
   }
-  if (databaseUrl === undefined) {
-    await migrate(db)
-    return
-  }
+  if (databaseUrl === undefined) return migrate(db)
   const pending = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
   if (pending.length > 0) {
     throw new Error(`Pending migrations: ${pending.join(', ')}. Run: ${FLOWTRAIL} migrate`)
   }
+  return []
 }
 
 /** Opens Kysely on a pool of its own, with a connection for each query under way; `destroy()` closes both. */

@@ -43,11 +43,13 @@ export class Authenticator {
     return async (request, reply) => {
       const credentials = credentialsOf(request)
       const { projectId, key, name } = credentials
+      request.facts.keyId = key.key_id
       const find = () => this.#find(credentials)
       const stored = await (this.#cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
       if (!stored) throw unauthorized()
       if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
 
+      request.facts.projectId = projectId
       this.#recordUse(projectId, key.key_id)
       await this.#limiter?.consume(key.key_id, reply)
       if (!stored.scopes.includes(scope)) throw insufficientScope(scope)

@@ -1,7 +1,8 @@
-import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, serviceUnavailable } from '../domain/errors.ts'
 import { toApiError } from './error-handler.ts'
 import type { Batch } from './operations.ts'
+import { logFailure } from './outages.ts'
 
 /**
  * The body of a batch's response: a result for each item, with the status and the error that it would get alone.
@@ -18,7 +19,7 @@ export function batchBody({ settled }: Batch<unknown>, request: FastifyRequest, 
     const error = toApiError(result.reason)
     return { status: error.status, ...error.envelope(projectId) }
   })
-  logUnexpected(settled, request.log)
+  logUnexpected(settled, request)
   const has = (status: number) => results.some((result) => result.status === status)
   if (has(503)) {
     const unavailable = serviceUnavailable()
@@ -29,10 +30,10 @@ export function batchBody({ settled }: Batch<unknown>, request: FastifyRequest, 
 }
 
 /** Logs what the client did not cause: an outage and a defect once each, however many items they failed. */
-function logUnexpected(settled: Batch<unknown>['settled'], log: FastifyBaseLogger): void {
+function logUnexpected(settled: Batch<unknown>['settled'], request: FastifyRequest): void {
   const reasons: unknown[] = settled.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
   const unexpected = reasons.filter((reason) => !(reason instanceof ApiError))
   for (const alike of Map.groupBy(unexpected, (reason) => toApiError(reason).status).values()) {
-    log.error({ err: alike[0], events: alike.length }, 'events of a batch failed')
+    logFailure(request, alike[0], 'events of a batch failed', { events: alike.length })
   }
 }

@@ -10,6 +10,7 @@ import {
   unsupportedMediaType,
 } from '../domain/errors.ts'
 import { MAX_BODY_bytes } from './body.ts'
+import { logFailure } from './outages.ts'
 
 /** Errors of Fastify that the document has a code for. */
 const CLIENT_ERRORS: Record<string, (limit_bytes: number) => ApiError> = {
@@ -33,7 +34,8 @@ export function toApiError(error: unknown, limit_bytes = MAX_BODY_bytes): ApiErr
 /** Sends the error's envelope, headers and status. Logs what the client did not cause. */
 export function errorHandler(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const apiError = toApiError(error, request.routeOptions.bodyLimit)
-  if (apiError.status >= 500 && apiError !== error) request.log.error({ err: error }, 'request failed')
+  if (request.facts) request.facts.errorCode = apiError.errorCode
+  if (apiError.status >= 500 && apiError !== error) logFailure(request, error, 'request failed')
   const { projectId } = (request.params ?? {}) as { projectId?: string }
   // Fastify closes the connection after a refused body. Node discards such a body, so that even a client that is still
   // sending it gets the response and can keep using the connection.

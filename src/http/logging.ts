@@ -1,15 +1,81 @@
-import type { FastifyRequest, FastifyServerOptions } from 'fastify'
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import type { ErrorCode } from '../domain/errors.ts'
+import { operationOf } from './operation-of.ts'
 
-type Logger = FastifyServerOptions['logger']
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** What is known of the request for its line in the log. */
+    facts: Facts
+  }
+}
 
-/** What a log line holds of a request: neither headers nor the query, which may hold keys and personal data. */
-const serializeRequest = ({ method, originalUrl, ip }: FastifyRequest) => ({
-  method,
-  path: originalUrl.split(/[?#]/)[0],
-  ip,
-})
+interface Facts {
+  /** The public part of a well-formed key, accepted or not. */
+  keyId?: string
+  /** That of an accepted key; any other could be any text. */
+  projectId?: string
+  errorCode?: ErrorCode
+  /** What its connection had sent before. */
+  bytesBefore: number
+}
 
-/** The logger's options, with requests logged without anything confidential. */
-export function withRequestSerializer(logger: Logger): Logger {
-  return typeof logger === 'object' ? { ...logger, serializers: { req: serializeRequest as never } } : logger
+/** Paths that monitors request all the time. */
+const PROBES = /\/(livez|readyz|metrics)$/
+/** W3C Trace Context, section 3.2. */
+const TRACEPARENT = /^[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(-|$)/
+
+/** What Fastify itself logs: nothing of requests, but with every line about one its id. */
+export const logController = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' })
+
+/**
+ * Logs a line for each request when its response is sent: at `info`; `warn` for a slow one and for 503; `error` for a
+ * defect; `debug` for a probe, and when any arrives. It has nothing that a client may have filled with personal data:
+ * neither address, path, query nor headers.
+ *
+ * @param slow_ms how long a request may take; one that waits for events may take longer
+ */
+export function logRequests(app: FastifyInstance, slow_ms: number): void {
+  app.decorateRequest('facts')
+  app.addHook('onRequest', (request, reply, done) => {
+    request.facts = { bytesBefore: request.socket.bytesWritten }
+    request.log.debug('request received')
+    // The hook for responses does not run when the client goes away.
+    reply.raw.once('close', () => {
+      const isAborted = request.socket.destroyed && !reply.raw.writableFinished
+      if (isAborted) request.log.info(lineOf(request, reply), 'request aborted by its client')
+    })
+    done()
+  })
+  app.addHook('onResponse', (request, reply, done) => {
+    const isSlow = reply.elapsedTime >= slow_ms && !(request.query as { wait?: number } | undefined)?.wait
+    request.log[levelOf(request, reply, isSlow)](lineOf(request, reply), isSlow ? 'slow request' : 'request')
+    done()
+  })
+}
+
+function lineOf(request: FastifyRequest, { elapsedTime, statusCode }: FastifyReply) {
+  const { keyId, projectId, errorCode, bytesBefore } = request.facts
+  return {
+    operation: operationOf(request),
+    method: request.method,
+    project_id: projectId,
+    key_id: keyId,
+    status: statusCode,
+    error_code: errorCode,
+    duration_ms: Math.round(elapsedTime * 10) / 10,
+    bytes: request.socket.bytesWritten - bytesBefore,
+    trace_id: traceIdOf(request),
+  }
+}
+
+function levelOf(request: FastifyRequest, { statusCode }: FastifyReply, isSlow: boolean) {
+  if (PROBES.test(request.routeOptions.url ?? '')) return 'debug'
+  if (statusCode >= 500 && statusCode !== 503) return 'error'
+  return isSlow || statusCode === 503 ? 'warn' : 'info'
+}
+
+/** The id of the trace that the caller has begun, if its header is well-formed. */
+function traceIdOf({ headers }: FastifyRequest): string | undefined {
+  const { traceparent } = headers
+  return typeof traceparent === 'string' ? TRACEPARENT.exec(traceparent)?.[1] : undefined
 }

@@ -1,7 +1,8 @@
 import { setTimeout } from 'node:timers/promises'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { serviceUnavailable } from '../domain/errors.ts'
+import { operationOf } from './operation-of.ts'
 import type { ReadGate } from './read-gate.ts'
 
 interface Probes {
@@ -97,10 +98,4 @@ export function serveProbes(app: FastifyInstance, { basePath, stopping, registry
 async function timeout(): Promise<never> {
   await setTimeout(READY_TIMEOUT_ms, undefined, { ref: false })
   throw serviceUnavailable()
-}
-
-/** The operationId, or `other` for all requests outside of the document, so that the number of series is bounded. */
-function operationOf({ routeOptions }: FastifyRequest): string {
-  const schema = routeOptions.schema
-  return schema && 'operationId' in schema ? String(schema.operationId) : 'other'
 }

@@ -14,7 +14,7 @@ interface Row {
 
 test('migrate migrates an empty database once, and no other command runs before', async () => {
   const database = await createTestDatabase('template0')
-  const settings = { DATABASE_URL: database.url }
+  const settings = { DATABASE_URL: database.url, LOG_LEVEL: 'warn' }
   const flowtrail = flowtrailWith(settings)
   const rows = async (...args: string[]) => JSON.parse(await printed(flowtrail('migrate', '--json', ...args))) as Row[]
 

@@ -80,7 +80,7 @@ describe('the first five calls', () => {
       LOG_LEVEL: 'warn',
       PORT,
     })
-    await untilPrinted(service, 'Press Ctrl-C to stop.')
+    await untilPrinted(service, 'Press Ctrl-C to stop.', 'stderr')
     KEY = (await readFile(`${directory.path}/demo-key`, 'utf8')).trim()
   })
   afterAll(async () => {

@@ -30,7 +30,7 @@ test('serve --demo prints URLs, a key and a call that works when pasted, and sto
   const settings = { DATA_DIR: dataDir, PORT: String(await freePort()), BASE_PATH: '/flowtrail', LOG_LEVEL: 'warn' }
   const service = runFlowtrail(['serve', '--demo'], settings)
   try {
-    const welcome = await untilPrinted(service, 'Press Ctrl-C to stop.')
+    const welcome = await untilPrinted(service, 'Press Ctrl-C to stop.', 'stderr')
     const [, api] = /^ +API +(\S+)$/m.exec(welcome) ?? []
     const [, docs] = /^ +Docs +(\S+)$/m.exec(welcome) ?? []
     const [, key] = /^ +Key +(\S+)$/m.exec(welcome) ?? []
@@ -66,7 +66,7 @@ test('serve prints the public URL, and the document names it', async () => {
   }
   const service = runFlowtrail(['serve'], settings)
   try {
-    const welcome = await untilPrinted(service, '\n')
+    const welcome = await untilPrinted(service, '\n', 'stderr')
     expect(welcome).toBe(
       'Flowtrail is listening at https://flows.example.com/v; docs at https://flows.example.com/v/docs\n',
     )

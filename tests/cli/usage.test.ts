@@ -12,7 +12,7 @@ afterAll(() => database.drop())
 
 const NOWHERE = 'postgres://flowtrail@127.0.0.1:1/flowtrail'
 // No test here may start an embedded PostgreSQL.
-const settings = { DATABASE_URL: NOWHERE }
+const settings = { DATABASE_URL: NOWHERE, LOG_LEVEL: 'warn' }
 const flowtrail = flowtrailWith(settings)
 const flowtrailProcess = flowtrailProcessWith(settings)
 

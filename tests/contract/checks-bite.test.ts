@@ -8,6 +8,7 @@ import { handlers } from '../../src/handlers/index.ts'
 import { Authenticator } from '../../src/http/auth.ts'
 import { readDocument } from '../../src/http/document.ts'
 import { errorHandler } from '../../src/http/error-handler.ts'
+import { logRequests } from '../../src/http/logging.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { registerRoutes } from '../../src/http/routes.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
@@ -188,6 +189,7 @@ describe('watchResponses', () => {
   async function watch(result: () => unknown, headers: Record<string, string> = {}): Promise<string> {
     const app = fastify()
     const violations: string[] = []
+    logRequests(app, Number.POSITIVE_INFINITY)
     app.setErrorHandler(errorHandler)
     watchResponses(app, violations, new Map([['DEMO', { text: '@of DEMO@', millions: 7, millennium: 1 }]]))
     app.addHook('onSend', async (_, reply) => void reply.headers({ 'x-request-id': 'r1', ...headers }))

@@ -27,7 +27,7 @@ let keys: { demo: string; other: string }
 let service: Service
 beforeAll(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-test-'))
-  service = await startService({ DATA_DIR: dataDir })
+  service = await startService({ DATA_DIR: dataDir, LOG_LEVEL: 'info' })
   const url = await embeddedUrl(dataDir)
   // Sessions that the service opens from now on have to set it themselves.
   await onServer(url, 'ALTER DATABASE flowtrail SET synchronous_commit = off')
@@ -37,7 +37,7 @@ beforeAll(async () => {
   keys = { demo: await newKey('demo'), other: await newKey('other') }
 })
 beforeEach(async () => {
-  if (hasEnded(service.child)) service = await startService({ DATA_DIR: dataDir })
+  if (hasEnded(service.child)) service = await startService({ DATA_DIR: dataDir, LOG_LEVEL: 'info' })
 })
 const children: ChildProcess[] = []
 afterEach(() => {
@@ -206,7 +206,7 @@ test('an event that got a 200 survives kill -9 of the service, and the next one 
   expect(stored).toEqual(expect.arrayContaining(['recorded', ...recorded]))
   expect(new Set(stored).size).toBe(stored.length)
 
-  service = await startService({ DATA_DIR: dataDir })
+  service = await startService({ DATA_DIR: dataDir, LOG_LEVEL: 'info' })
   expect(await postmasterPid(dataDir)).toBe(pid)
   expect((await post('adopted')).status).toBe(200)
   await stop()
@@ -215,7 +215,7 @@ test('an event that got a 200 survives kill -9 of the service, and the next one 
 
 test('a service brings back a PostgreSQL that it has adopted', async () => {
   await kill(service)
-  service = await startService({ DATA_DIR: dataDir })
+  service = await startService({ DATA_DIR: dataDir, LOG_LEVEL: 'info' })
   const pid = await postmasterPid(dataDir)
   process.kill(pid, 'SIGKILL')
   await expect.poll(() => postmasterPid(dataDir).catch(() => pid), { timeout: 40_000 }).not.toBe(pid)
@@ -225,7 +225,7 @@ test('a service brings back a PostgreSQL that it has adopted', async () => {
 test('SIGTERM while PostgreSQL is being brought back leaves none behind', async () => {
   const pid = await postmasterPid(dataDir)
   process.kill(pid, 'SIGKILL')
-  await expect.poll(() => service.stderr(), { timeout: 30_000 }).toContain('PostgreSQL has stopped; restarting it')
+  await expect.poll(() => service.stdout(), { timeout: 30_000 }).toContain('PostgreSQL has stopped; restarting it')
   service.child.kill('SIGTERM')
   expect(await service.exit).toBe(0)
   await withServer({ databaseUrl: undefined, dataDir }, async () => {})
@@ -258,11 +258,11 @@ test('SIGTERM while PostgreSQL starts ends the service without listening, and st
   await stop()
   const starting = runFlowtrail(['serve'], { DATA_DIR: dataDir })
   children.push(starting.child)
-  await expect.poll(() => starting.stderr(), { timeout: 30_000, interval: 1 }).toContain('starting PostgreSQL')
+  await expect.poll(() => starting.stdout(), { timeout: 30_000, interval: 1 }).toContain('starting PostgreSQL')
   starting.child.kill('SIGTERM')
   expect(await starting.exit).toBe(0)
-  expect(starting.stdout()).toBe('')
-  const [, pid] = /PostgreSQL started, pid (\d+)/.exec(starting.stderr()) ?? []
+  expect(starting.stderr()).toBe('')
+  const [, pid] = /PostgreSQL started, pid (\d+)/.exec(starting.stdout()) ?? []
   await expectStopped(Number(pid))
 })
 
@@ -275,9 +275,8 @@ test('a service that finds its port in use stops the PostgreSQL that it has star
   children.push(refused.child)
   expect(await refused.exit).toBe(1)
   other.close()
-  expect(refused.stdout()).toBe('')
-  expect(refused.stderr()).toMatch(/\nflowtrail: Port \d+ on 127\.0\.0\.1 is already in use\. [^\n]+\n$/)
-  const [, pid] = /PostgreSQL started, pid (\d+)/.exec(refused.stderr()) ?? []
+  expect(refused.stderr()).toMatch(/^flowtrail: Port \d+ on 127\.0\.0\.1 is already in use\. [^\n]+\n$/)
+  const [, pid] = /PostgreSQL started, pid (\d+)/.exec(refused.stdout()) ?? []
   await expectStopped(Number(pid))
 })
 
@@ -296,7 +295,7 @@ test('a postmaster.pid with the pid of another PostgreSQL is ignored, and that o
   children.push(stranger)
   await writeFile(postmasterPidFile(dataDir), [stranger.pid, ...lines.slice(1)].join('\n'))
 
-  service = await startService({ DATA_DIR: dataDir })
+  service = await startService({ DATA_DIR: dataDir, LOG_LEVEL: 'info' })
   expect((await post('beside-a-stranger')).status).toBe(200)
   const pid = await postmasterPid(dataDir)
   expect(pid).not.toBe(stranger.pid)

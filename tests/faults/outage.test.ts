@@ -20,7 +20,7 @@ beforeAll(async () => {
   await fillFixture(database.url)
   key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
   proxy = await createDatabaseProxy(inject('databaseServer'))
-  service = await startService({ DATABASE_URL: proxy.reach(database.url) })
+  service = await startService({ DATABASE_URL: proxy.reach(database.url), LOG_LEVEL: 'info' })
 })
 afterEach(() => proxy.restore())
 afterAll(async () => {
@@ -69,6 +69,22 @@ const eventNames = async () => {
 }
 
 describe('while the database is unreachable', () => {
+  test('the log says when that began and, with the number of failed requests, when it ended', async () => {
+    const outages = () =>
+      service
+        .stdout()
+        .split('\n')
+        .slice(0, -1)
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+        .filter(({ msg }) => /^the database is|failed/.test(String(msg)))
+    proxy.cut()
+    for (let i = 0; i < 3; i += 1) expectUnavailable(await get('/projects/demo/modules'))
+    expect(outages()).toMatchObject([{ level: 'error', err: {}, msg: expect.stringContaining('DATABASE_URL') }])
+    proxy.restore()
+    await expect.poll(outages, { timeout: 30_000 }).toHaveLength(2)
+    expect(outages()[1]).toMatchObject({ failed_requests: 3, msg: 'the database is available again' })
+  })
+
   test.each(READS)('GET %s is a 503, and a 200 once it is back', async (path) => {
     expect((await get(path)).status).toBe(200)
     proxy.cut()

@@ -34,6 +34,7 @@ async function use(authenticator: Authenticator, text = key): Promise<void> {
     ip: '127.0.0.1',
     params: { projectId: 'p' },
     headers: { 'x-api-key': text },
+    facts: {},
   } as unknown as FastifyRequest
   await authenticator.require('read')(request, {} as FastifyReply)
 }

@@ -20,7 +20,7 @@ const log = new Writable({
 })
 
 beforeAll(async () => {
-  api = await createTestApp({ logger: { level: 'info', stream: log } })
+  api = await createTestApp({ logger: { level: 'debug', stream: log } })
   port = Number(new URL(await api.listen()).port)
   before = await rowCounts(api.db)
 })

@@ -50,6 +50,7 @@ export const PLAIN_CONFIG: AppParts['config'] = {
   rateLimitPerMinute: undefined,
   trustProxy: false,
   maxConnections: 10_000,
+  slowRequest_ms: 1_000,
   maxImport_bytes: 16 * 1024 * 1024,
   maxFollowers: 2_000,
 }

@@ -32,6 +32,9 @@ export function logSearch(isLogLine = (_: string) => true, onKey = failRun): (ch
 /** Whether a line of a server's standard output is of its log, not of what the command prints. */
 export const isServerLog = (line: string): boolean => line.startsWith('{"level":')
 
+/** Whether a line is not one of those that tell how to try the demo, which show its key. */
+export const isNoWelcome = (line: string): boolean => !/^ {4}(Key|curl) /.test(line)
+
 /** A logger for an app under test, whose lines are searched; by default, all that there are. */
 export function searchedLogger(logger: Logger = false, onKey = failRun): Logger {
   const options = typeof logger === 'object' ? logger : { level: 'trace' }

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import path from 'node:path'
 import { serviceEnvironment } from './extensions.ts'
-import { isServerLog, logSearch } from './log-keys.ts'
+import { isNoWelcome, isServerLog, logSearch } from './log-keys.ts'
 
 const ROOT = path.join(import.meta.dirname, '../..')
 const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
@@ -40,7 +40,7 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
   })
   const [out, err] = [collect(child.stdout), collect(child.stderr)]
   child.stdout.on('data', logSearch(isServerLog))
-  child.stderr.on('data', logSearch())
+  child.stderr.on('data', logSearch(isNoWelcome))
   const exit = once(child, 'close').then(([code, signal]) => (code ?? signal) as number | NodeJS.Signals)
   return { child, stdout: out, stderr: err, exit }
 }
@@ -50,8 +50,8 @@ export async function startService(settings: Record<string, string>): Promise<Se
   const PORT = settings.PORT ?? String(await freePort())
   const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT })
   const listening = new Promise<void>((resolve) => {
-    service.child.stdout?.on('data', () => {
-      if (service.stdout().includes('Flowtrail is listening')) resolve()
+    service.child.stderr?.on('data', () => {
+      if (service.stderr().includes('Flowtrail is listening')) resolve()
     })
   })
   const failed = service.exit.then((status) => {

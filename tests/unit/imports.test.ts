@@ -25,6 +25,7 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/queries', 'src/recording/custom-event.ts'],
   ['src/database', 'src/queries/projects.ts'],
   ['src/config.ts', 'src/domain/text.ts'],
+  ['src/logger.ts', 'src/domain/text.ts'],
   ['src/release.ts', 'src/domain/text.ts'],
   ['src/stop-signals.ts', 'src/domain/text.ts'],
   ['src/domain', 'src/config.ts'],

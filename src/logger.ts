@@ -1,0 +1,26 @@
+import pino from 'pino'
+import pretty from 'pino-pretty'
+import type { Config } from './config.ts'
+
+/** Where the log goes; for people if it is a terminal. */
+type LogStream = Pick<NodeJS.WriteStream, 'write' | 'isTTY'>
+
+/** The options of the server's log: JSON, a line for each entry, or on a terminal a text. */
+export const loggerOptions = (level: Config['logLevel'], stream: LogStream = process.stdout) => ({
+  level,
+  formatters: { level: (label: string) => ({ level: label }) },
+  timestamp: pino.stdTimeFunctions.isoTime,
+  stream: stream.isTTY
+    ? pretty({
+        destination: stream as NodeJS.WriteStream,
+        ignore: 'pid,hostname',
+        translateTime: 'SYS:HH:MM:ss.l',
+        singleLine: true,
+      })
+    : stream,
+})
+
+/** A log of its own for what happens before the apps are built. */
+export function createLogger({ stream, ...options }: ReturnType<typeof loggerOptions>): pino.Logger {
+  return pino(options, stream)
+}

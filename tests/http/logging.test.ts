@@ -1,0 +1,140 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { PassThrough, Writable } from 'node:stream'
+import { stripVTControlCharacters } from 'node:util'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { createLogger, loggerOptions } from '../../src/logger.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+
+const UUID = /^[\da-f-]{36}$/
+const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
+
+let api: TestApp
+let address: string
+const lines: Record<string, unknown>[] = []
+beforeAll(async () => {
+  const stream = { write: (line: string) => void lines.push(JSON.parse(line)) }
+  api = await createTestApp({ logger: { level: 'info', stream }, config: { slowRequest_ms: 60_000 } })
+  address = await api.listen()
+})
+afterAll(() => api.close())
+beforeEach(() => void lines.splice(0))
+
+async function loggedOf(path: string, init: RequestInit = {}) {
+  const response = await fetch(address + path, { ...init, headers: { 'x-api-key': api.key, ...init.headers } })
+  await response.arrayBuffer()
+  await expect.poll(() => lines.length).toBe(1)
+  const { time, pid, hostname, reqId, ...line } = lines[0] as Record<string, unknown>
+  return line
+}
+
+const keyId = () => api.key.split('_')[1]
+
+test('a request is one line, with what identifies it and nothing that it says', async () => {
+  const line = await loggedOf('/projects/demo/entries?limit=1&direction=ASC', {
+    headers: { traceparent: `00-${TRACE}-00f067aa0ba902b7-01`, 'x-request-id': 'mine', 'user-agent': 'secret' },
+  })
+  expect(line).toEqual({
+    level: 30,
+    request_id: 'mine',
+    operation: 'listEntries',
+    method: 'GET',
+    project_id: 'demo',
+    key_id: keyId(),
+    status: 200,
+    duration_ms: expect.any(Number),
+    bytes: expect.any(Number),
+    trace_id: TRACE,
+    msg: 'request',
+  })
+  expect(line.bytes).toBeGreaterThan(500)
+  expect(line.duration_ms).toBeGreaterThan(0)
+})
+
+test.each([
+  ['a refusal', '/projects/demo/modules/nope', {}, { error_code: 'module_does_not_exist', status: 404, level: 30 }],
+  ['an unknown path', '/who/a@b.example?q=c', {}, { error_code: 'route_not_found', operation: 'other' }],
+  ['a refused body', '/projects/demo/events', { method: 'POST' }, { error_code: 'invalid_request', status: 400 }],
+])('%s has its error code', async (_, path, init, expected) => {
+  const line = await loggedOf(path, init)
+  expect(line).toMatchObject(expected)
+  expect(line.request_id).toMatch(UUID)
+  expect(JSON.stringify(line)).not.toMatch(/nope|example|127\.0\.0\.1|trace/)
+})
+
+test('a refused key is named without its secret, and its project not at all', async () => {
+  const line = await loggedOf('/projects/other-than-that/modules')
+  expect(line).toMatchObject({ error_code: 'unauthorized', key_id: keyId() })
+  expect(JSON.stringify(line)).not.toContain('other-than-that')
+  lines.splice(0)
+  expect(await loggedOf('/projects/demo/modules', { headers: { 'x-api-key': 'ft_mistyped' } })).not.toHaveProperty(
+    'key_id',
+  )
+})
+
+test.each([
+  'nonsense',
+  `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`,
+  `00-${TRACE}-${'0'.repeat(16)}-01`,
+  `00-${TRACE.toUpperCase()}-00f067aa0ba902b7-01`,
+  `x00-${TRACE}-00f067aa0ba902b7-01`,
+  `00-${TRACE}-00f067aa0ba902b7-011`,
+])('the traceparent %s is ignored', async (traceparent) => {
+  expect(await loggedOf('/projects/demo/modules', { headers: { traceparent } })).not.toHaveProperty('trace_id')
+})
+
+test('probes are not logged at info', async () => {
+  for (const path of ['/livez', '/readyz', '/metrics']) await (await fetch(address + path)).arrayBuffer()
+  await loggedOf('/projects/demo/modules')
+})
+
+test('a request whose client goes away says so', async () => {
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  const wait = 'GET /projects/demo/events?direction=ASC&wait=30&after=9000000000000000 HTTP/1.1'
+  const accepted = once(api.app.server, 'request')
+  socket.write(`${wait}\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`)
+  await accepted
+  const followers = async () => /^flowtrail_feed_followers (.*)$/m.exec((await api.app.inject('/metrics')).body)?.[1]
+  await expect.poll(followers).toBe('1')
+  socket.destroy()
+  await expect.poll(() => lines.at(-1)?.operation).toBe('listProjectEvents')
+  expect(lines.at(-1)).toMatchObject({ msg: 'request aborted by its client' })
+})
+
+test('a slow request is a warning, but not one that waits for events', async () => {
+  const logged: Record<string, unknown>[] = []
+  const stream = { write: (line: string) => void logged.push(JSON.parse(line)) }
+  const slow = await createTestApp({ logger: { level: 'info', stream }, config: { slowRequest_ms: 0 } })
+  await slow.call({ path: '/projects/demo/modules' })
+  await slow.call({ path: '/projects/demo/events?direction=ASC&after=0&wait=1' })
+  await slow.close()
+  expect(logged.map(({ level, msg }) => [level, msg])).toEqual([
+    [40, 'slow request'],
+    [30, 'request'],
+  ])
+})
+
+test("a line is JSON with the level's name and the time, and on a terminal a text", async () => {
+  const output = new PassThrough()
+  const log = createLogger(loggerOptions('info', output as never))
+  log.debug('left out')
+  log.info({ a: 1 }, 'said')
+  expect(JSON.parse(String(output.read()))).toEqual({
+    level: 'info',
+    time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+    pid: process.pid,
+    hostname: expect.any(String),
+    a: 1,
+    msg: 'said',
+  })
+  const written: string[] = []
+  const terminal = new Writable({
+    write(chunk, _, done) {
+      written.push(String(chunk))
+      done()
+    },
+  })
+  createLogger(loggerOptions('info', Object.assign(terminal, { isTTY: true }) as never)).info({ a: 1 }, 'said')
+  await expect.poll(() => written.length).toBeGreaterThan(0)
+  expect(stripVTControlCharacters(written.join(''))).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: said \{"a":1\}\n$/)
+})
