@@ -50,6 +50,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'src/database',
       'src/config.ts',
       'src/domain',
+      'src/release.ts',
     ],
     packages: ['fastify', 'type pg'],
   },
@@ -76,7 +77,14 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     packages: [],
   },
   'src/http': {
-    imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
+    imports: [
+      'src/queries',
+      'src/database',
+      'type src/recording',
+      'type generated',
+      'src/domain',
+      'type src/release.ts',
+    ],
     packages: [
       'fastify',
       '@fastify/compress',

@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults soak connectors contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -43,6 +43,9 @@ soak: node_modules/.installed ## Ten minutes of mixed load, with the demo's live
 
 connectors: node_modules/.installed ## Copy a project by the programs in connectors/, and compare (needs Python 3.11)
 	@$(RUN) test:connectors
+
+deploy: node_modules/.installed ## Test the alerts and the dashboard in deploy/ with a real Prometheus (needs Debian's package prometheus)
+	@$(RUN) test:deploy
 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)
 	@$(RUN) contract

@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config'
 const EXCLUDED = [
   'tests/browser/**',
   'tests/connectors/**',
+  'tests/deploy/**',
   'tests/contract/proxy/mock.test.ts',
   'tests/faults/trials/**',
   '**/node_modules/**',
@@ -57,6 +58,7 @@ export default defineConfig({
         test: { name: 'trials', include: ['tests/faults/trials/**/*.test.ts'], fileParallelism: false },
       },
       { extends: true, test: { name: 'connectors', include: ['tests/connectors/**/*.test.ts'] } },
+      { extends: true, test: { name: 'deploy', include: ['tests/deploy/**/*.test.ts'] } },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
   },

@@ -14,10 +14,23 @@ import { readDocument } from './http/document.ts'
 import { drainOnClose } from './http/draining.ts'
 import { errorHandler } from './http/error-handler.ts'
 import { logController, logRequests } from './http/logging.ts'
+import {
+  createRegistry,
+  measureDatabase,
+  measureFollowers,
+  measureImports,
+  measureKeyCache,
+  measurePools,
+  measureQueries,
+  measureQueue,
+  measureReads,
+  measureRecording,
+  measureRequests,
+} from './http/metrics.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
 import { reportOutages } from './http/outages.ts'
 import { serveInTurn } from './http/pipelining.ts'
-import { measureFollowers, measureReads, measureRequests, serveProbes } from './http/probes.ts'
+import { serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
 import { RateLimiter } from './http/rate-limit.ts'
 import { ReadGate, type ReadGateOptions } from './http/read-gate.ts'
@@ -25,8 +38,9 @@ import { requestId } from './http/request-id.ts'
 import { registerRoutes } from './http/routes.ts'
 import { reportTypeMismatches } from './http/type-mismatches.ts'
 import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.ts'
-import { ping } from './queries/projects.ts'
+import { databaseSize, ping } from './queries/projects.ts'
 import { Recorder } from './recording/recorder.ts'
+import { describeRelease } from './release.ts'
 import { Importer } from './transfer/importer.ts'
 
 /** What the app is made of. */
@@ -115,8 +129,13 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onClose', async () => gate.close())
 
   const document = await readDocument()
-  const registry = measureRequests(app)
+  const registry = createRegistry(describeRelease())
+  measureRequests(app, registry)
   measureReads(registry, gate)
+  measureKeyCache(registry, authenticator.cache)
+  measurePools(registry, { write: parts.writePool, import: parts.importPool })
+  measureQueries(registry, app)
+  measureDatabase(registry, () => databaseSize(db))
   serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const followers = new Followers(db, { maxFollowers: config.maxFollowers })
@@ -124,11 +143,13 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('preClose', async () => followers.close())
   measureFollowers(registry, followers)
   const onTypeMismatch = reportTypeMismatches(registry, app.log)
+  const recorder = new Recorder(parts.writePool, parts.recorder, measureRecording(registry, onTypeMismatch))
+  measureQueue(registry, recorder)
   const context = {
     db,
-    recorder: new Recorder(parts.writePool, parts.recorder, onTypeMismatch),
+    recorder,
     followers,
-    importer: new Importer(parts.importPool, { onTypeMismatch }),
+    importer: new Importer(parts.importPool, { onTypeMismatch, onImport: measureImports(registry) }),
   }
   await registerRoutes(app, {
     document: document.json,

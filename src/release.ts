@@ -21,8 +21,15 @@ export interface Release {
   commit: string
 }
 
+let release: Release | undefined
+
 /** Describes the release that runs: an installed package by what was packed, a checkout by what git says of it. */
 export function describeRelease(): Release {
+  release ??= readRelease()
+  return release
+}
+
+function readRelease(): Release {
   const document = JSON.parse(readFileSync(new URL('generated/openapi.json', ROOT), 'utf8')) as {
     info: { version: string }
   }

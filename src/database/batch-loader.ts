@@ -33,9 +33,12 @@ interface Batch<Row> {
  */
 export function batchLoader<const Arrays extends readonly ArrayParameter[], Row extends { ordinal: number } & SizedRow>(
   build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
-  options: PrepareOptions = { isLookUp: true },
+  options: PrepareOptions = {},
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Found<Row> | undefined> {
-  const select = prepare(build, options) as (db: Database, ...columns: unknown[][]) => Promise<Row[]>
+  const select = prepare(build, { isLookUp: true, ...options }) as (
+    db: Database,
+    ...columns: unknown[][]
+  ) => Promise<Row[]>
   const batches = new WeakMap<Database, Batch<Found<Row>>>()
 
   const openBatch = (db: Database, columns: unknown[][]): Batch<Found<Row>> => {

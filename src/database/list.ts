@@ -131,20 +131,24 @@ export function defineList<
       ...filters.filter(([name]) => names.includes(name)).map(([, filter]) => filter),
     ]
     const keyLength = isFirstPage ? 0 : sortKey.length
-    return prepareMany(compared.length + keyLength + 1, (db, parameters) => {
-      const conditions = compared.map(
-        ({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`,
-      )
-      if (!isFirstPage) {
-        const key = parameters.slice(compared.length, -1)
-        // One comparison of all columns as a row, so that an index serves it.
-        conditions.push(sql`(${sql.join(sortKey.map(ref))}) ${sql.raw(AFTER[direction])} (${sql.join(key)})`)
-      }
-      const limit = parameters.at(-1) as Parameter<number>
-      const page: Clauses = (query) =>
-        conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
-      return build(db, page, inOrder, isWhole)
-    })
+    return prepareMany(
+      compared.length + keyLength + 1,
+      (db, parameters) => {
+        const conditions = compared.map(
+          ({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`,
+        )
+        if (!isFirstPage) {
+          const key = parameters.slice(compared.length, -1)
+          // One comparison of all columns as a row, so that an index serves it.
+          conditions.push(sql`(${sql.join(sortKey.map(ref))}) ${sql.raw(AFTER[direction])} (${sql.join(key)})`)
+        }
+        const limit = parameters.at(-1) as Parameter<number>
+        const page: Clauses = (query) =>
+          conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
+        return build(db, page, inOrder, isWhole)
+      },
+      { name: operation },
+    )
   })
 
   const origin = descriptor.origin as SortKey | undefined

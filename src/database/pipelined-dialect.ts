@@ -12,6 +12,7 @@ import type pg from 'pg'
 import { isStalePlan } from './failures.ts'
 import { destroySocket } from './pool.ts'
 import type { NamedQuery } from './prepared.ts'
+import { timedQuery } from './timed-query.ts'
 
 // Pipelining (ADR 0005): all reads share few connections, and each is sent at once, without waiting for the results of
 // those before it. The trade: PostgreSQL replies in order, so that a slow query delays those behind it on its connection,
@@ -146,7 +147,7 @@ class SharedConnection {
   async #sendAs<R>(generation: number, client: pg.PoolClient, query: CompiledQuery): Promise<QueryResult<R>> {
     if (this.#readTimeout === undefined) this.#restartReadTimeout()
     const { name } = query as Partial<NamedQuery>
-    const { rows } = await client.query({
+    const { rows } = await timedQuery(client, {
       name: name && `${name}_${generation}`,
       text: query.sql,
       values: query.parameters as unknown[],

@@ -57,6 +57,8 @@ export interface NamedQuery<Row = unknown> extends CompiledQuery<Row> {
 }
 
 export interface PrepareOptions {
+  /** What the query is called in the metrics and in PostgreSQL's pg_prepared_statements. */
+  name?: string
   /** Whether the query finds few rows by their keys, and must not queue behind one that reads many. */
   isLookUp?: boolean
 }
@@ -114,11 +116,11 @@ export function prepare<const Parameters extends readonly Parameter<Bindable>[],
 export function prepareMany<Row>(
   count: number,
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
-  { isLookUp = false }: PrepareOptions = {},
+  { name = 'query', isLookUp = false }: PrepareOptions = {},
 ): Prepared<readonly Bindable[], Row> {
   let compiled: NamedQuery<Row> | undefined
   const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
-    compiled ??= { ...compile(count, build), name: nextName(), isLookUp }
+    compiled ??= { ...compile(count, build), name: uniqueName(name), isLookUp }
     if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
     const parameters = compiled.parameters.map((value) => (value instanceof Placeholder ? args[value.index] : value))
     return { ...compiled, parameters }
@@ -133,9 +135,9 @@ export function prepareMany<Row>(
 }
 
 let statements = 0
-function nextName(): string {
+function uniqueName(name: string): string {
   statements += 1
-  return `flowtrail_${statements}`
+  return `${name}_${statements}`
 }
 
 /**
@@ -188,13 +190,17 @@ export function prepareInsert<Table extends keyof DB & string, Column extends ke
   columns: Record<Column, ColumnType>,
 ): (rows: readonly Pick<Insertable<DB[Table]>, Column>[]) => pg.QueryConfig<unknown[]> {
   const names = Object.keys(columns) as Column[]
-  const insert = prepareMany(names.length, (db, parameters) => {
-    const arrays = names.map((name, i) => sql`${parameters[i]}::${sql.raw(columns[name])}[]`)
-    return (db as unknown as Kysely<Record<string, Record<string, unknown>>>)
-      .insertInto(table)
-      .columns(names)
-      .expression(sql`select * from unnest(${sql.join(arrays)})`)
-  })
+  const insert = prepareMany(
+    names.length,
+    (db, parameters) => {
+      const arrays = names.map((name, i) => sql`${parameters[i]}::${sql.raw(columns[name])}[]`)
+      return (db as unknown as Kysely<Record<string, Record<string, unknown>>>)
+        .insertInto(table)
+        .columns(names)
+        .expression(sql`select * from unnest(${sql.join(arrays)})`)
+    },
+    { name: `insert_${table}` },
+  )
   return (rows) => insert.statement(...(columnsOf(rows, ...names) as unknown as Bindable[]))
 }
 

@@ -16,6 +16,8 @@ interface Entry<T> {
  */
 export class ApiKeyCache<Key> {
   readonly #entries = new Map<string, Entry<Key>>()
+  /** How often a fresh key was found, and how often not. */
+  readonly counts = { hit: 0, miss: 0 }
   readonly #loads = new Map<string, Entry<Promise<Key | undefined>>>()
 
   /**
@@ -27,7 +29,9 @@ export class ApiKeyCache<Key> {
   get(name: string, load: () => Promise<Key | undefined>): Key | Promise<Key | undefined> {
     const now_ms = performance.now()
     const entry = this.#entries.get(name)
-    if (entry === undefined || now_ms - entry.started_ms >= MAX_AGE_ms) return this.#load(name, load, now_ms)
+    const isFresh = entry !== undefined && now_ms - entry.started_ms < MAX_AGE_ms
+    this.counts[isFresh ? 'hit' : 'miss'] += 1
+    if (!isFresh) return this.#load(name, load, now_ms)
     // A failed refresh is retried; if it keeps failing, the entry expires and the next caller gets the error.
     if (now_ms - entry.started_ms >= REFRESH_AGE_ms) this.#load(name, load, now_ms).catch(() => {})
     return entry.value

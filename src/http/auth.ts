@@ -19,7 +19,7 @@ export class Authenticator {
   readonly #db: Database
   readonly #limiter: RateLimiter | undefined
   readonly #onError: (error: unknown) => void
-  readonly #cache = new ApiKeyCache<KeyRow>()
+  readonly cache = new ApiKeyCache<KeyRow>()
   readonly #refusals = new RefusalLimiter()
   /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
   #usedThisMinute = new Set<string>()
@@ -45,7 +45,7 @@ export class Authenticator {
       const { projectId, key, name } = credentials
       request.facts.keyId = key.key_id
       const find = () => this.#find(credentials)
-      const stored = await (this.#cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
+      const stored = await (this.cache.knows(name) ? find() : this.#refusals.lookUp(request.ip, async () => find()))
       if (!stored) throw unauthorized()
       if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
 
@@ -69,7 +69,7 @@ export class Authenticator {
   }
 
   #find({ projectId, key, name }: Credentials) {
-    return this.#cache.get(name, () => findKey(this.#db, projectId, key.key_id))
+    return this.cache.get(name, () => findKey(this.#db, projectId, key.key_id))
   }
 
   #recordUse(projectId: string, keyId: string): void {

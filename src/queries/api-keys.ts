@@ -5,13 +5,15 @@ import { type Parameter, prepare } from '../database/prepared.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /** What a request's key is checked against. */
-export const findKey = batchLoader((db, projectIds: Parameter<string[]>, keyIds: Parameter<string[]>) =>
-  db
-    .selectFrom(inputTable({ project_id: text(projectIds), key_id: text(keyIds) }))
-    .innerJoin('api_keys as k', (join) =>
-      join.onRef('k.project_id', '=', 'input.project_id').onRef('k.key_id', '=', 'input.key_id'),
-    )
-    .select(['input.ordinal', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
+export const findKey = batchLoader(
+  (db, projectIds: Parameter<string[]>, keyIds: Parameter<string[]>) =>
+    db
+      .selectFrom(inputTable({ project_id: text(projectIds), key_id: text(keyIds) }))
+      .innerJoin('api_keys as k', (join) =>
+        join.onRef('k.project_id', '=', 'input.project_id').onRef('k.key_id', '=', 'input.key_id'),
+      )
+      .select(['input.ordinal', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
+  { name: 'findKey' },
 )
 
 /** A key by its public id alone, as the operator knows it. */
@@ -96,6 +98,7 @@ const updateLastUsed = prepare(
       .where('project_id', '=', projectId)
       .where('key_id', 'in', notLocked)
   },
+  { name: 'updateLastUsed' },
 )
 
 /**

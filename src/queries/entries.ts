@@ -33,12 +33,12 @@ export const findEntry = lookUpSized((isWhole) => {
         value('e.entry_data').as('entry_data'),
         value_bytes,
       ]),
-    { isLookUp: !isWhole },
+    { name: 'findEntry', isLookUp: !isWhole },
   )
 })
 
 /** What all events of an entry have in common, without the entry's data, which may be large (ADR 0002). */
-export const findEventContext = batchLoader(selectEventContexts)
+export const findEventContext = batchLoader(selectEventContexts, { name: 'findEventContext' })
 
 /** The page views of an entry of the query around. */
 const pageViews = (projectId: Expression<string>, entryId: Expression<string>) =>
@@ -209,6 +209,7 @@ export const selectEntriesInEffect = prepare(
         'latest.total_pages',
       ])
       .$narrowType<{ entry_id: string }>(),
+  { name: 'selectEntriesInEffect' },
 )
 
 export const insertEntries = prepareInsert('entries', {

@@ -106,18 +106,22 @@ const selectLastPositions = (db: Database, projectIds: Parameter<string[]>) =>
 export const findLastPosition = batchLoader(
   (db, projectIds: Parameter<string[]>) =>
     selectLastPositions(db, projectIds).select(['input.ordinal', 'last.position']),
-  { isLookUp: false },
+  { name: 'findLastPosition', isLookUp: false },
 )
 
 /**
  * For each project the least position that its next event may have (ADR 0020). The projects must be locked before this
  * statement begins, so that it sees all events of those who have held the lock.
  */
-export const selectNextPositions = prepare((db, projectIds: Parameter<string[]>) =>
-  selectLastPositions(db, projectIds).select([
-    'input.project_id',
-    sql<number>`greatest(last.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`.as('position'),
-  ]),
+export const selectNextPositions = prepare(
+  (db, projectIds: Parameter<string[]>) =>
+    selectLastPositions(db, projectIds).select([
+      'input.project_id',
+      sql<number>`greatest(last.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`.as(
+        'position',
+      ),
+    ]),
+  { name: 'selectNextPositions' },
 )
 
 export const insertEvents = prepareInsert('events', {

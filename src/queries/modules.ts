@@ -22,13 +22,15 @@ export const groupOf = (projectId: Expression<string>, moduleId: Expression<stri
     .$notNull()
 
 /** All modules of a project, newest first. */
-export const selectModules = prepare((db, projectId: Parameter<string>) =>
-  db
-    .selectFrom('modules')
-    .select(['module_id', 'title', 'group_id', 'project_id'])
-    .where('project_id', '=', projectId)
-    .orderBy('created_at', 'desc')
-    .orderBy('module_id', 'desc'),
+export const selectModules = prepare(
+  (db, projectId: Parameter<string>) =>
+    db
+      .selectFrom('modules')
+      .select(['module_id', 'title', 'group_id', 'project_id'])
+      .where('project_id', '=', projectId)
+      .orderBy('created_at', 'desc')
+      .orderBy('module_id', 'desc'),
+  { name: 'selectModules' },
 )
 
 /** A reference to a module in the query around. */
@@ -84,18 +86,20 @@ export const findModule = lookUpSized((isWhole) => {
           'production.json_string_prod',
           'production.value_bytes',
         ]),
-    { isLookUp: !isWhole },
+    { name: 'findModule', isLookUp: !isWhole },
   )
 })
 
 /** The module's id, if the module exists. */
-export const findModuleId = batchLoader((db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
-  db
-    .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
-    .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
-    )
-    .select(['input.ordinal', 'm.module_id']),
+export const findModuleId = batchLoader(
+  (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
+    db
+      .selectFrom(inputTable({ project_id: text(projectIds), module_id: text(moduleIds) }))
+      .innerJoin('modules as m', (join) =>
+        join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'input.module_id'),
+      )
+      .select(['input.ordinal', 'm.module_id']),
+  { name: 'findModuleId' },
 )
 
 /** Versions of a module by number, without their definitions. */
@@ -137,7 +141,7 @@ export const findModuleVersion = lookUpSized((isWhole) => {
           value('v.json_string').as('json_string'),
           value_bytes,
         ]),
-    { isLookUp: !isWhole },
+    { name: 'findModuleVersion', isLookUp: !isWhole },
   )
 })
 
@@ -162,4 +166,5 @@ export const selectModulesInEffect = prepare(
           eb.ref('input.instant'),
         ).as('version_number'),
       ]),
+  { name: 'selectModulesInEffect' },
 )

@@ -3,9 +3,10 @@ import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
+import { timedQuery } from '../database/timed-query.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
-import { contactIdOf, type TypeMismatch } from '../domain/identifier.ts'
+import { contactIdOf } from '../domain/identifier.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
 import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
@@ -15,6 +16,7 @@ import { selectModulesInEffect } from '../queries/modules.ts'
 import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent } from './custom-event.ts'
+import type { RecorderObserver } from './observer.ts'
 
 type CustomEventResult = components['schemas']['CustomEventResult']
 
@@ -43,14 +45,14 @@ export type Outcome =
  * @param client in pipeline mode, so that statements sent together are one round trip
  * @param lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects are left
  * out. Only for events of one project, so that no two batches wait for each other
- * @param onTypeMismatch called for each identifier that the batch has added with such a mismatch
+ * @param onCommit called with what the batch has added
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
  */
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
   lockTimeout_ms?: number,
-  onTypeMismatch: (mismatch: TypeMismatch) => void = () => {},
+  onCommit: RecorderObserver['onCommit'] = () => {},
 ): Promise<Outcome[]> {
   const state = await lockAndRead(client, events, lockTimeout_ms)
   const now = toIsoTimestamp(new Date())
@@ -64,7 +66,9 @@ export async function recordBatch(
     entries: newEntries,
     contacts: state.contacts,
   })
-  for (const mismatch of state.contacts.typeMismatches) onTypeMismatch(mismatch)
+  const { added, typeMismatches } = state.contacts
+  const { length: contacts } = added.contacts
+  onCommit({ events: newEvents.length, contacts, entries: newEntries.length, typeMismatches })
   return decisions.map(outcomeOf)
 }
 
@@ -112,7 +116,7 @@ async function lockAndRead(
   const waits = lockTimeout_ms !== undefined
 
   const [, , held, nextPositions, modules, owners, contacts, usedKeys] = await Promise.all([
-    client.query('BEGIN'),
+    timedQuery(client, 'BEGIN'),
     waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     run(client, selectNextPositions, [projectIds]),
@@ -142,7 +146,7 @@ async function run<Args extends readonly unknown[], Row>(
   query: Prepared<Args, Row>,
   args: Args,
 ): Promise<Row[]> {
-  return (await client.query(query.statement(...args))).rows as Row[]
+  return (await timedQuery(client, query.statement(...args))).rows as Row[]
 }
 
 /** What is to be done with an event. */
@@ -348,7 +352,7 @@ async function insertAndCommit(
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
-  await Promise.all(statements.map((statement) => client.query(statement)))
+  await Promise.all(statements.map((statement) => timedQuery(client, statement)))
 }
 
 function rowOf({ event_id, input, module, position, progress }: NewEvent) {

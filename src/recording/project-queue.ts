@@ -29,8 +29,8 @@ const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
 /** An event whose caller waits for it to be recorded. */
 export interface QueuedEvent {
   event: EventToRecord
-  /** When it has waited too long to be recorded, in milliseconds of performance.now(). */
-  deadline_ms: number
+  /** When it came, in milliseconds of performance.now(). */
+  queued_ms: number
   resolve: (recorded: Recorded) => void
   reject: (error: unknown) => void
 }

@@ -2,10 +2,10 @@ import type pg from 'pg'
 import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
 import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
-import type { TypeMismatch } from '../domain/identifier.ts'
 import { Usage } from '../domain/usage.ts'
 import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
+import { type EventOutcome, NO_OBSERVER, type RecorderObserver } from './observer.ts'
 import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
 
 /** Attempts at a transaction that loses by a serialization failure or a deadlock, which are rare: the locks prevent them. */
@@ -51,7 +51,7 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
 export class Recorder {
   readonly #pool: pg.Pool
   readonly #options: RecorderOptions
-  readonly #onTypeMismatch: (mismatch: TypeMismatch) => void
+  readonly #observer: RecorderObserver
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
   /** How many more batches of each kind may run at a time. */
@@ -65,15 +65,10 @@ export class Recorder {
   /**
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
    * waiting
-   * @param onTypeMismatch called for each identifier that was added with such a mismatch
    */
-  constructor(
-    pool: pg.Pool,
-    options: Partial<RecorderOptions> = {},
-    onTypeMismatch: (mismatch: TypeMismatch) => void = () => {},
-  ) {
+  constructor(pool: pg.Pool, options: Partial<RecorderOptions> = {}, observer = NO_OBSERVER) {
     this.#pool = pool
-    this.#onTypeMismatch = onTypeMismatch
+    this.#observer = observer
     this.#options = { ...RECORDER_DEFAULTS, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     const half = Math.max(1, Math.floor(pool.options.max / 2))
@@ -93,7 +88,7 @@ export class Recorder {
    * events are queued or this one was for too long. The database's error otherwise
    */
   async record(project_id: string, event: ParsedEvent, idempotency_key?: string, isOfBatch = false): Promise<Recorded> {
-    const { maxQueuedEvents, maxQueueWait_ms } = this.#options
+    const { maxQueuedEvents } = this.#options
     const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
     const { length } = event.custom_event_props
     const hasPlace = this.#pendingEvents < maxQueuedEvents * (isOfBatch ? BATCHES_SHARE : 1)
@@ -104,8 +99,8 @@ export class Recorder {
     this.#queuedLength.add(project_id, length)
     try {
       return await new Promise((resolve, reject) => {
-        const deadline_ms = performance.now() + maxQueueWait_ms
-        queue.add({ event: { ...event, project_id, idempotency_key }, deadline_ms, resolve, reject })
+        const queued_ms = performance.now()
+        queue.add({ event: { ...event, project_id, idempotency_key }, queued_ms, resolve, reject })
         this.#schedule()
       })
     } finally {
@@ -151,16 +146,24 @@ export class Recorder {
   /** Records a batch and settles its events; those of locked projects go back to their queues. Never rejects. */
   async #run({ kind, queues, events }: Batch): Promise<void> {
     this.#freeSlots[kind] -= 1
+    const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
-    const [expired, current] = partition(events, ({ deadline_ms }) => deadline_ms < now_ms)
+    const [expired, current] = partition(events, ({ queued_ms }) => now_ms - queued_ms > maxQueueWait_ms)
     for (const { reject } of expired) reject(serviceUnavailable())
 
-    const lockTimeout_ms = kind === 'single-project' ? this.#options.lockTimeout_ms : undefined
     const outcomes = await this.#record(
       current.map(({ event }) => event),
-      lockTimeout_ms,
+      kind === 'single-project' ? lockTimeout_ms : undefined,
     )
 
+    if (current.length > 0) {
+      this.#observer.onBatch({
+        kind,
+        waits_ms: current.map(({ queued_ms }) => now_ms - queued_ms),
+        duration_ms: performance.now() - now_ms,
+        outcomes: outcomes.map(nameOf),
+      })
+    }
     const locked = current.filter((_, i) => outcomes[i]?.status === 'locked')
     const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
     for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
@@ -187,7 +190,10 @@ export class Recorder {
         if (isLockTimeout(error)) return events.map(() => LOCKED)
         // Each time, a connection with plans from before the change is closed, so that this ends.
         if (isStalePlan(error)) continue
-        if (isRetryable(error) && attempt < MAX_ATTEMPTS) continue
+        if (isRetryable(error) && attempt < MAX_ATTEMPTS) {
+          this.#observer.onRetry()
+          continue
+        }
         if (events.length > 1 && !isUnavailable(error)) return this.#recordOneByOne(events, lockTimeout_ms)
         return events.map(() => ({ status: 'failed', error }))
       }
@@ -214,7 +220,7 @@ export class Recorder {
   async #transaction(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<Outcome[]> {
     const connection = this.#warmConnections.pop() ?? (await this.#pool.connect())
     try {
-      const outcomes = await recordBatch(connection, events, lockTimeout_ms, this.#onTypeMismatch)
+      const outcomes = await recordBatch(connection, events, lockTimeout_ms, this.#observer.onCommit)
       this.#warmConnections.push(connection)
       return outcomes
     } catch (error) {
@@ -232,6 +238,11 @@ export class Recorder {
 function settle({ resolve, reject }: QueuedEvent, outcome: RecorderOutcome): void {
   if (outcome.status === 'recorded') resolve(outcome.response)
   else if (outcome.status !== 'locked') reject(outcome.error)
+}
+
+function nameOf(outcome: RecorderOutcome): EventOutcome {
+  if (outcome.status === 'recorded') return outcome.response.replayed ? 'replayed' : 'recorded'
+  return outcome.status === 'refused' ? outcome.error.errorCode : outcome.status
 }
 
 function partition<T>(items: readonly T[], test: (item: T) => boolean): [T[], T[]] {

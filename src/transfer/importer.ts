@@ -25,12 +25,15 @@ export interface ImporterOptions {
   buffered_bytes: Limit
   /** Called for identifiers that were added with such a mismatch. */
   onTypeMismatch: (mismatch: TypeMismatch) => void
+  /** Called with what each import has done. */
+  onImport: (result: ImportResult) => void
 }
 
 const DEFAULTS: ImporterOptions = {
   lockTimeout_ms: LOCK_TIMEOUT_ms,
   buffered_bytes: BUFFERED_bytes,
   onTypeMismatch: () => {},
+  onImport: () => {},
 }
 
 /**
@@ -41,16 +44,18 @@ export class Importer {
   readonly #pool: pg.Pool
   readonly #lockTimeout_ms: number
   readonly #onTypeMismatch: ImporterOptions['onTypeMismatch']
+  readonly #onImport: ImporterOptions['onImport']
   readonly #connections: Usage
   readonly #buffered_bytes: Usage
 
   /** @param pool in pipeline mode. Its connections are the imports' own, since they keep temporary tables */
   constructor(pool: pg.Pool, options: Partial<ImporterOptions> = {}) {
-    const { lockTimeout_ms, buffered_bytes, onTypeMismatch } = { ...DEFAULTS, ...options }
+    const { lockTimeout_ms, buffered_bytes, onTypeMismatch, onImport } = { ...DEFAULTS, ...options }
     const { max } = pool.options
     this.#pool = pool
     this.#lockTimeout_ms = lockTimeout_ms
     this.#onTypeMismatch = onTypeMismatch
+    this.#onImport = onImport
     this.#connections = new Usage({ all: max, project: Math.ceil(max / 2) })
     this.#buffered_bytes = new Usage(buffered_bytes)
   }
@@ -103,7 +108,9 @@ export class Importer {
         sum(all.map((one) => one.updated)),
         sum(all.map((one) => one.unchanged)),
       ]
-      return { records: added + changed + unchanged, added, changed, unchanged }
+      const result = { records: added + changed + unchanged, added, changed, unchanged }
+      this.#onImport(result)
+      return result
     } catch (error) {
       if (!(error instanceof ImportError)) throw error
       const { line, field, message } = error.issue

@@ -207,7 +207,7 @@ test('with ADMIN_PORT, probes and metrics are served there alone, until the last
     expect([status, JSON.parse(body).error.code], path).toEqual([404, 'route_not_found'])
   }
   expect((await get(`${admin}/metrics`)).body).toContain(
-    '_count{operation="listModules",method="GET",status="200"} 1\n',
+    '_count{operation="listModules",method="GET",status="200",error_code=""} 1\n',
   )
 
   const obstacle = await holdLock(database.url, 'LOCK TABLE modules')

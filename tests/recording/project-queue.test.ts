@@ -4,7 +4,7 @@ import { ProjectQueue, type QueuedEvent } from '../../src/recording/project-queu
 
 const queued = (): QueuedEvent => ({
   event: {} as EventToRecord,
-  deadline_ms: Number.POSITIVE_INFINITY,
+  queued_ms: 0,
   resolve: () => {},
   reject: () => {},
 })

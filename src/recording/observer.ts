@@ -1,0 +1,32 @@
+import type { ErrorCode } from '../domain/errors.ts'
+import type { TypeMismatch } from '../domain/identifier.ts'
+
+/** What became of an event of a batch; `locked` ones go back to their queue. */
+export type EventOutcome = 'recorded' | 'replayed' | 'locked' | 'failed' | ErrorCode
+
+/** A batch that has ended. */
+export interface BatchSummary {
+  kind: 'multi-project' | 'single-project'
+  /** How long each of its events has waited until it began, in milliseconds. */
+  waits_ms: readonly number[]
+  duration_ms: number
+  outcomes: readonly EventOutcome[]
+}
+
+/** What a commit has added. */
+export interface Additions {
+  events: number
+  contacts: number
+  entries: number
+  typeMismatches: readonly TypeMismatch[]
+}
+
+/** Is told of a recorder's work. It must not throw. */
+export interface RecorderObserver {
+  onBatch(batch: BatchSummary): void
+  onCommit(added: Additions): void
+  /** A transaction that lost a race is tried once more. */
+  onRetry(): void
+}
+
+export const NO_OBSERVER: RecorderObserver = { onBatch: () => {}, onCommit: () => {}, onRetry: () => {} }
