@@ -108,16 +108,16 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.server.maxConnections = config.maxConnections
 
   // Hooks run in this order.
+  app.addHook('onRequest', serveInTurn)
   logRequests(app, config.slowRequest_ms)
   sendDefaultHeaders(app, config.publicUrl)
   await allowOrigins(app, config.corsOrigins)
-  app.addHook('onRequest', serveInTurn)
   app.addHook('onRequest', requireHost)
   app.addHook('onRequest', refuseInvalidEncoding)
   refuseUnknownRoutes(app)
   drainOnClose(app, stopping)
   app.setErrorHandler(errorHandler)
-  reportOutages(app, () => ping(db))
+  reportOutages(parts.admin ? [app, parts.admin] : [app], () => ping(db))
   acceptJsonOnly(app)
   parts.extend?.(app)
 

@@ -2,6 +2,16 @@ import pino from 'pino'
 import pretty from 'pino-pretty'
 import type { Config } from './config.ts'
 
+/** What PostgreSQL tells of an error that may hold what is stored. */
+const DATA = ['detail', 'where', 'hint', 'internalQuery'] as const
+
+/** An error with its stack, and of PostgreSQL's errors only what holds no rows. */
+function serializeError(error: Error): pino.SerializedError {
+  const serialized = { ...pino.stdSerializers.err(error) }
+  for (const name of DATA) delete serialized[name]
+  return serialized
+}
+
 /** Where the log goes; for people if it is a terminal. */
 type LogStream = Pick<NodeJS.WriteStream, 'write' | 'isTTY'>
 
@@ -9,6 +19,7 @@ type LogStream = Pick<NodeJS.WriteStream, 'write' | 'isTTY'>
 export const loggerOptions = (level: Config['logLevel'], stream: LogStream = process.stdout) => ({
   level,
   formatters: { level: (label: string) => ({ level: label }) },
+  serializers: { err: serializeError },
   timestamp: pino.stdTimeFunctions.isoTime,
   stream: stream.isTTY
     ? pretty({

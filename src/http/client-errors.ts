@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { onRequestHookHandler } from 'fastify'
+import type { FastifyInstance, onRequestHookHandler } from 'fastify'
 import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
 import { newRequestId } from './request-id.ts'
 
@@ -25,15 +25,25 @@ type Connection = Socket & { _httpMessage?: Pick<ServerResponse, 'headersSent'> 
  * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. Within an earlier
  * response its client would take it for a part of that one, so that the connection is closed at once.
  */
-export function clientErrorHandler(error: Error & { code?: string }, socket: Connection): void {
+export function clientErrorHandler(
+  this: Pick<FastifyInstance, 'log'>,
+  error: Error & { code?: string },
+  socket: Connection,
+): void {
   if (!socket.writable || error.code === 'ECONNRESET' || socket._httpMessage?.headersSent) {
     socket.destroy()
     return
   }
-  const body = JSON.stringify((PARSER_ERRORS[error.code ?? ''] ?? invalidHttp)().envelope(undefined))
+  const apiError = (PARSER_ERRORS[error.code ?? ''] ?? invalidHttp)()
+  const body = JSON.stringify(apiError.envelope(undefined))
+  const request_id = newRequestId()
+  this.log.info(
+    { request_id, operation: 'other', status: 400, error_code: apiError.errorCode },
+    'request not understood',
+  )
   socket.end(
     `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
-      `X-Request-Id: ${newRequestId()}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+      `X-Request-Id: ${request_id}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   )
 }
 

@@ -1,6 +1,7 @@
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import type { ErrorCode } from '../domain/errors.ts'
 import { operationOf } from './operation-of.ts'
+import { onRequestEnd } from './request-end.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -22,45 +23,44 @@ interface Facts {
 /** Paths that monitors request all the time. */
 const PROBES = /\/(livez|readyz|metrics)$/
 /** W3C Trace Context, section 3.2. */
-const TRACEPARENT = /^[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(-|$)/
+const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(-|$)/
 
 /** What Fastify itself logs: nothing of requests, but with every line about one its id. */
 export const logController = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' })
 
 /**
- * Logs a line for each request when its response is sent: at `info`; `warn` for a slow one and for 503; `error` for a
- * defect; `debug` for a probe, and when any arrives. It has nothing that a client may have filled with personal data:
- * neither address, path, query nor headers.
+ * Logs a line for each request at its end: at `info`; `warn` for a slow one and for 503; `error` for a defect; `debug` for
+ * a probe, and when any arrives. It has nothing that a client may have filled with personal data: neither address, path,
+ * query nor headers, but for its `X-Request-Id`. Register it after what makes requests of a connection wait for each other.
  *
- * @param slow_ms how long a request may take; one that waits for events may take longer
+ * @param slow_ms how long a request may take, besides the time that it asks to wait for events
  */
 export function logRequests(app: FastifyInstance, slow_ms: number): void {
   app.decorateRequest('facts')
-  app.addHook('onRequest', (request, reply, done) => {
+  app.addHook('onRequest', (request, _reply, done) => {
     request.facts = { bytesBefore: request.socket.bytesWritten }
     request.log.debug('request received')
-    // The hook for responses does not run when the client goes away.
-    reply.raw.once('close', () => {
-      const isAborted = request.socket.destroyed && !reply.raw.writableFinished
-      if (isAborted) request.log.info(lineOf(request, reply), 'request aborted by its client')
-    })
     done()
   })
-  app.addHook('onResponse', (request, reply, done) => {
-    const isSlow = reply.elapsedTime >= slow_ms && !(request.query as { wait?: number } | undefined)?.wait
+  onRequestEnd(app, (request, reply, end) => {
+    if (end === 'cut') {
+      request.log.info(lineOf(request, reply), 'request cut off')
+      return
+    }
+    const { wait = 0 } = (request.query ?? {}) as { wait?: number }
+    const isSlow = reply.elapsedTime - wait * 1_000 >= slow_ms
     request.log[levelOf(request, reply, isSlow)](lineOf(request, reply), isSlow ? 'slow request' : 'request')
-    done()
   })
 }
 
-function lineOf(request: FastifyRequest, { elapsedTime, statusCode }: FastifyReply) {
+function lineOf(request: FastifyRequest, { elapsedTime, statusCode, raw }: FastifyReply) {
   const { keyId, projectId, errorCode, bytesBefore } = request.facts
   return {
     operation: operationOf(request),
     method: request.method,
     project_id: projectId,
     key_id: keyId,
-    status: statusCode,
+    status: raw.headersSent ? statusCode : undefined,
     error_code: errorCode,
     duration_ms: Math.round(elapsedTime * 10) / 10,
     bytes: request.socket.bytesWritten - bytesBefore,

@@ -9,6 +9,7 @@ import type { Release } from '../release.ts'
 import type { ApiKeyCache } from './api-key-cache.ts'
 import { operationOf } from './operation-of.ts'
 import type { ReadGate } from './read-gate.ts'
+import { onRequestEnd } from './request-end.ts'
 
 // The service's metrics, named by the conventions of Prometheus. No label is a project, a key or a text of a client's, so
 // that the number of series is bounded.
@@ -37,20 +38,19 @@ export function createRegistry({ version, document, commit }: Release): Registry
 export function measureRequests(app: FastifyInstance, registry: Registry): void {
   const durations = new Histogram({
     name: 'flowtrail_request_duration_seconds',
-    help: 'Time from the head of a request to the end of its response, in seconds.',
+    help: 'Time from the head of a request to the end of its response, or until it was cut off, in seconds.',
     labelNames: ['operation', 'method', 'status', 'error_code'],
     buckets: SECONDS,
     registers: [registry],
   })
-  app.addHook('onResponse', (request, reply, done) => {
+  onRequestEnd(app, (request, reply, end) => {
     const labels = {
       operation: operationOf(request),
       method: request.method,
-      status: reply.statusCode,
+      status: end === 'cut' ? 'cut' : reply.statusCode,
       error_code: request.facts.errorCode ?? '',
     }
     durations.observe(labels, reply.elapsedTime / 1000)
-    done()
   })
 }
 
@@ -153,6 +153,7 @@ export function measureRecording(
       for (const [table, rows] of Object.entries({ events, contacts, entries })) added.inc({ table }, rows)
       for (const mismatch of typeMismatches) onTypeMismatch(mismatch)
     },
+    onOverload: (events) => outcomes.inc({ outcome: 'service_unavailable' }, events),
     onRetry: () => retries.inc(),
   }
 }
@@ -219,22 +220,28 @@ export function measureQueries(registry: Registry, app: FastifyInstance): void {
   app.addHook('onClose', async () => void unsubscribe(QUERY_CHANNEL, observe))
 }
 
-/** Registers the size of the database, which is asked for once a minute at most; left out while it is unavailable. */
+/**
+ * Registers the size of the database, which each collection asks for anew if it is a minute old, without waiting for it;
+ * left out while it is unknown.
+ */
 export function measureDatabase(registry: Registry, size_bytes: () => Promise<number>): void {
   let next_ms = 0
+  const refresh = () =>
+    size_bytes().then(
+      (bytes) => gauge.set(bytes),
+      () => gauge.remove(),
+    )
   const gauge = new Gauge({
     name: 'flowtrail_database_size_bytes',
     help: 'Size of the database on disk, without the write-ahead log.',
     registers: [registry],
-    async collect() {
+    collect() {
       if (performance.now() < next_ms) return
       next_ms = performance.now() + SIZE_INTERVAL_ms
-      await size_bytes().then(
-        (bytes) => gauge.set(bytes),
-        () => gauge.remove(),
-      )
+      void refresh()
     },
   })
+  gauge.remove()
 }
 
 /** Makes metrics whose value is read when they are collected. */

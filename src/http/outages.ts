@@ -9,38 +9,50 @@ declare module 'fastify' {
 }
 
 const CHECK_INTERVAL_ms = 1_000
+/** Reads may succeed while nothing can be written, so that no request may have failed for a while, either. */
+const QUIET_ms = 5_000
 
 /**
  * Logs when the database goes away and when it is back, instead of every request that fails meanwhile.
+ *
+ * @param apps that share the outage
  * @param ping rejects when the database is unavailable
  */
-export function reportOutages(app: FastifyInstance, ping: () => Promise<void>): void {
-  let outage: { start_ms: number; failures: number } | undefined
+export function reportOutages(apps: readonly FastifyInstance[], ping: () => Promise<void>): void {
+  const [app] = apps as [FastifyInstance]
+  let outage: { start_ms: number; last_ms: number; failures: number } | undefined
   let timer: NodeJS.Timeout
-  const check = async () => {
-    try {
-      await ping()
-    } catch {
+  const check = async (current: NonNullable<typeof outage>) => {
+    const isAway = await ping().then(
+      () => false,
+      () => true,
+    )
+    const now_ms = performance.now()
+    if (isAway) current.last_ms = now_ms
+    if (now_ms - current.last_ms < QUIET_ms) {
       timer.refresh()
       return
     }
-    const { start_ms, failures } = outage as NonNullable<typeof outage>
     outage = undefined
-    const duration_s = Math.round((performance.now() - start_ms) / 100) / 10
+    const { start_ms, last_ms, failures } = current
+    const duration_s = Math.round((last_ms - start_ms) / 100) / 10
     app.log.info({ duration_s, failed_requests: failures }, 'the database is available again')
   }
-  app.decorate('onOutage', (error) => {
+  const onOutage = (error: unknown) => {
+    const now_ms = performance.now()
     if (outage) {
       outage.failures += 1
+      outage.last_ms = now_ms
       return
     }
-    outage = { start_ms: performance.now(), failures: 1 }
+    outage = { start_ms: now_ms, last_ms: now_ms, failures: 1 }
     app.log.error(
       { err: error },
       'the database is unavailable: requests get a 503 until it is back. Check that PostgreSQL runs and that DATABASE_URL is right',
     )
-    timer = setTimeout(check, CHECK_INTERVAL_ms).unref()
-  })
+    timer = setTimeout(check, CHECK_INTERVAL_ms, outage).unref()
+  }
+  for (const each of apps) each.decorate('onOutage', onOutage)
   app.addHook('onClose', async () => clearTimeout(timer))
 }
 

@@ -21,14 +21,15 @@ export function serveProbes(app: FastifyInstance, { basePath, stopping, registry
     app.get(`${prefix}/livez`, async () => ({ status: 'ok' }))
     app.get(`${prefix}/readyz`, async () => {
       if (stopping?.aborted) throw serviceUnavailable()
-      await Promise.race([ready(), timeout()])
+      const isReady = await Promise.race([ready().then(() => true), timeout()])
+      if (!isReady) {
+        app.onOutage?.(new Error(`The database has not responded for ${READY_TIMEOUT_ms / 1_000} seconds`))
+        throw serviceUnavailable()
+      }
       return { status: 'ok' }
     })
     app.get(`${prefix}/metrics`, async (_, reply) => reply.type(registry.contentType).send(await registry.metrics()))
   }
 }
 
-async function timeout(): Promise<never> {
-  await setTimeout(READY_TIMEOUT_ms, undefined, { ref: false })
-  throw serviceUnavailable()
-}
+const timeout = (): Promise<false> => setTimeout(READY_TIMEOUT_ms, false, { ref: false })

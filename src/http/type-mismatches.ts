@@ -3,6 +3,8 @@ import { Counter, type Registry } from 'prom-client'
 import type { TypeMismatch } from '../domain/identifier.ts'
 
 const LOG_INTERVAL_ms = 60_000
+/** A key that names what its values are. A client may send anything, such as an address, in place of one. */
+const PLAIN_KEY = /^[A-Za-z][\w.-]{0,39}$/
 /** Of so many projects it is kept when they were logged. */
 const MAX_PROJECTS = 1_000
 
@@ -30,7 +32,7 @@ export function reportTypeMismatches(
     if (next_ms.size >= MAX_PROJECTS) next_ms.clear()
     next_ms.set(project_id, now() + LOG_INTERVAL_ms)
     log.warn(
-      { project_id, key, count },
+      { project_id, ...(PLAIN_KEY.test(key) && { key }), count },
       "a new identifier has the text of another contact's, one a string and the other a number or boolean: the same person twice? (docs/recording.md#identifiers)",
     )
   }

@@ -25,8 +25,15 @@ export interface Additions {
 export interface RecorderObserver {
   onBatch(batch: BatchSummary): void
   onCommit(added: Additions): void
+  /** Events were refused, since too many waited or they had waited too long. */
+  onOverload(events: number): void
   /** A transaction that lost a race is tried once more. */
   onRetry(): void
 }
 
-export const NO_OBSERVER: RecorderObserver = { onBatch: () => {}, onCommit: () => {}, onRetry: () => {} }
+export const NO_OBSERVER: RecorderObserver = {
+  onBatch: () => {},
+  onCommit: () => {},
+  onOverload: () => {},
+  onRetry: () => {},
+}

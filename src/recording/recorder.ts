@@ -93,7 +93,10 @@ export class Recorder {
     const { length } = event.custom_event_props
     const hasPlace = this.#pendingEvents < maxQueuedEvents * (isOfBatch ? BATCHES_SHARE : 1)
     const isLong = !this.#queuedLength.hasShare(project_id, length) || !this.#queuedLength.hasRoom(length)
-    if (!hasPlace || queue.size >= maxQueuedEvents / 2 || isLong) throw serviceUnavailable()
+    if (!hasPlace || queue.size >= maxQueuedEvents / 2 || isLong) {
+      this.#observer.onOverload(1)
+      throw serviceUnavailable()
+    }
     this.#queues.set(project_id, queue)
     this.#pendingEvents += 1
     this.#queuedLength.add(project_id, length)
@@ -150,6 +153,7 @@ export class Recorder {
     const now_ms = performance.now()
     const [expired, current] = partition(events, ({ queued_ms }) => now_ms - queued_ms > maxQueueWait_ms)
     for (const { reject } of expired) reject(serviceUnavailable())
+    if (expired.length > 0) this.#observer.onOverload(expired.length)
 
     const outcomes = await this.#record(
       current.map(({ event }) => event),

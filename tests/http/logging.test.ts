@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { PassThrough, Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createLogger, loggerOptions } from '../../src/logger.ts'
@@ -79,6 +80,7 @@ test.each([
   `00-${TRACE.toUpperCase()}-00f067aa0ba902b7-01`,
   `x00-${TRACE}-00f067aa0ba902b7-01`,
   `00-${TRACE}-00f067aa0ba902b7-011`,
+  `ff-${TRACE}-00f067aa0ba902b7-01`,
 ])('the traceparent %s is ignored', async (traceparent) => {
   expect(await loggedOf('/projects/demo/modules', { headers: { traceparent } })).not.toHaveProperty('trace_id')
 })
@@ -88,7 +90,7 @@ test('probes are not logged at info', async () => {
   await loggedOf('/projects/demo/modules')
 })
 
-test('a request whose client goes away says so', async () => {
+test('a request that is cut off says so, and has no status unless it was sent', async () => {
   const socket = connect(Number(new URL(address).port), '127.0.0.1')
   const wait = 'GET /projects/demo/events?direction=ASC&wait=30&after=9000000000000000 HTTP/1.1'
   const accepted = once(api.app.server, 'request')
@@ -98,7 +100,34 @@ test('a request whose client goes away says so', async () => {
   await expect.poll(followers).toBe('1')
   socket.destroy()
   await expect.poll(() => lines.at(-1)?.operation).toBe('listProjectEvents')
-  expect(lines.at(-1)).toMatchObject({ msg: 'request aborted by its client' })
+  expect(lines.at(-1)).toMatchObject({ msg: 'request cut off' })
+  expect(lines.at(-1)).not.toHaveProperty('status')
+  const { body } = await api.app.inject('/metrics')
+  expect(body).toMatch(/_count\{operation="listProjectEvents",method="GET",status="cut",error_code=""\} 1$/m)
+})
+
+test('the bytes of pipelined requests are of each alone', async () => {
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  const head = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`
+  socket.write(head('/openapi.json') + head('/nowhere') + head('/nowhere'))
+  await expect.poll(() => lines.length).toBe(3)
+  socket.destroy()
+  const [large, ...small] = lines.map(({ bytes }) => Number(bytes))
+  expect(large).toBeGreaterThan(50_000)
+  expect(small[0]).toBe(small[1])
+  expect(small[0]).toBeLessThan(1_000)
+})
+
+test('what is no HTTP is a line, too, with the id of the response', async () => {
+  const socket = connect(Number(new URL(address).port), '127.0.0.1')
+  socket.write('GARBAGE\r\n\r\n')
+  const response = await text(socket)
+  const [, request_id] = /^X-Request-Id: (.*)\r$/m.exec(response) ?? []
+  expect(lines).toMatchObject([{ request_id, operation: 'other', status: 400, error_code: 'invalid_request' }])
+})
+
+test('an X-Request-Id that holds an API key is not taken over', async () => {
+  expect((await loggedOf('/nowhere', { headers: { 'x-request-id': `a-${api.key}` } })).request_id).toMatch(UUID)
 })
 
 test('a slow request is a warning, but not one that waits for events', async () => {
@@ -127,6 +156,15 @@ test("a line is JSON with the level's name and the time, and on a terminal a tex
     a: 1,
     msg: 'said',
   })
+  const error = Object.assign(new Error('violates'), {
+    code: '23502',
+    table: 'contacts',
+    detail: 'Failing row: (jane)',
+    where: 'jane',
+  })
+  log.error({ err: error }, 'failed')
+  const { err } = JSON.parse(String(output.read()))
+  expect(err).toEqual({ type: 'Error', message: 'violates', stack: error.stack, code: '23502', table: 'contacts' })
   const written: string[] = []
   const terminal = new Writable({
     write(chunk, _, done) {

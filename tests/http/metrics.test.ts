@@ -136,6 +136,12 @@ test('statements are timed until the app closes', async () => {
   expect(await sum()).toBe('flowtrail_query_duration_seconds_sum{query="findThing"} 0.25')
 })
 
+test('events that a recorder refuses are counted', async () => {
+  const own = new Registry()
+  measureRecording(own, () => {}).onOverload(3)
+  expect(await linesOf(own)).toContain('flowtrail_events_total{outcome="service_unavailable"} 3')
+})
+
 test('retries are counted', async () => {
   const own = new Registry()
   const observer = measureRecording(own, () => {})
@@ -147,18 +153,21 @@ test('retries are counted', async () => {
 describe('the size of the database', () => {
   afterEach(() => void vi.useRealTimers())
 
-  test('is asked for once a minute, and left out while it is unknown', async () => {
+  test('is asked for once a minute without waiting for it, and left out while it is unknown', async () => {
     vi.useFakeTimers({ toFake: ['performance'] })
     const own = new Registry()
     const size = vi.fn(async () => 70)
     measureDatabase(own, size)
+    expect(await linesOf(own)).toEqual([])
     for (let scrape = 0; scrape < 2; scrape += 1)
       expect(await linesOf(own)).toEqual(['flowtrail_database_size_bytes 70'])
     expect(size).toHaveBeenCalledTimes(1)
     size.mockRejectedValueOnce(new Error('away'))
     vi.advanceTimersByTime(60_000)
+    await linesOf(own)
     expect(await linesOf(own)).toEqual([])
     vi.advanceTimersByTime(60_000)
+    await linesOf(own)
     expect(await linesOf(own)).toEqual(['flowtrail_database_size_bytes 70'])
   })
 })
@@ -285,6 +294,6 @@ describe('of a service', () => {
   })
 
   test('the database has its size', async () => {
-    expect((await metrics())('flowtrail_database_size_bytes')).toBeGreaterThan(1_000_000)
+    await expect.poll(async () => (await metrics())('flowtrail_database_size_bytes')).toBeGreaterThan(1_000_000)
   })
 })

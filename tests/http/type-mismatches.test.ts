@@ -119,4 +119,7 @@ test('one a minute is logged of each project', () => {
   for (let i = 0; i < 5_000; i += 1) report({ project_id: `p${i % 2_500}`, key: 'email', count: 1 })
   expect(warn.mock.calls.length).toBeGreaterThan(2_500)
   expect(warn.mock.calls[0]?.[0]).toEqual({ project_id: 'demo', key: 'email', count: 3 })
+  // Not a name, but perhaps somebody's.
+  report({ project_id: 'own', key: 'jane@example.com', count: 1 })
+  expect(warn.mock.lastCall?.[0]).toEqual({ project_id: 'own', count: 1 })
 })

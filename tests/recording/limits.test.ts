@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
 import { expect, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
+import { NO_OBSERVER } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { parsedEvent } from './fixture.ts'
 
@@ -38,13 +39,15 @@ async function isRefused(recorded: Promise<unknown>): Promise<boolean> {
 }
 
 test('of a queue of six a project may have three events, and all projects six', async () => {
-  const recorder = new Recorder(exhaustedPool(2).pool, { maxQueuedEvents: 6 })
+  const onOverload = vi.fn()
+  const recorder = new Recorder(exhaustedPool(2).pool, { maxQueuedEvents: 6 }, { ...NO_OBSERVER, onOverload })
   const refused: boolean[] = []
   for (const project of ['a', 'a', 'a', 'a', 'b', 'b', 'c', 'd']) {
     refused.push(await isRefused(recorder.record(project, parsedEvent())))
   }
   expect(refused).toEqual([false, false, false, true, false, false, false, true])
   expect(recorder.pending).toEqual({ events: 6, projects: 3 })
+  expect(onOverload.mock.calls).toEqual([[1], [1]])
 })
 
 test('by default ten batches of a thousand events of a project wait, and as many of others', async () => {
