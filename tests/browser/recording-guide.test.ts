@@ -133,6 +133,8 @@ test('a page records directly with a public key, and its beacons are refused', a
   const send = `navigator.sendBeacon('${app.address}/projects/demo/events', new Blob(['{}'], { type: 'text/plain' }))`
   expect(await page.evaluate(send)).toBe(true)
   const metrics = async () => (await app.app.inject('/metrics')).body
-  await expect.poll(metrics).toContain('seconds_count{operation="recordCustomEvent",method="POST",status="401"} 1')
+  await expect
+    .poll(metrics)
+    .toContain('seconds_count{operation="recordCustomEvent",method="POST",status="401",error_code="unauthorized"} 1')
   expect(await recorded(app, 'video_watched')).toHaveLength(2)
 })
