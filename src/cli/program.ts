@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { describeRelease } from '../release.ts'
+import { contactsCommand } from './contacts.ts'
 import type { Context } from './context.ts'
 import { demoCommand } from './demo.ts'
 import { exportCommand } from './export.ts'
@@ -31,6 +32,7 @@ export function createProgram(context: Context): Command {
     demoCommand,
     projectsCommand,
     keysCommand,
+    contactsCommand,
     importCommand,
     exportCommand,
     tailCommand,

@@ -1,11 +1,28 @@
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
-import { insertProject, projectExists, selectProjects } from '../queries/projects.ts'
+import {
+  insertProject,
+  projectExists,
+  selectProjectStats,
+  selectProjects,
+  updateProjectName,
+} from '../queries/projects.ts'
 import { resourceId } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
+
+const STATS = [
+  'project_id',
+  'modules',
+  'module_versions',
+  'contacts',
+  'entries',
+  'events',
+  'bytes',
+  'last_event_at',
+] as const
 
 /** @throws CommandError if the project does not exist */
 export async function requireProject(db: Database, projectId: string): Promise<void> {
@@ -14,7 +31,7 @@ export async function requireProject(db: Database, projectId: string): Promise<v
 }
 
 export function projectsCommand({ env, stdout }: Context): Command {
-  const projects = new Command('projects').description('create and list projects')
+  const projects = new Command('projects').description('create, list and rename projects, and show what they hold')
   projects
     .command('create')
     .description('create a project')
@@ -33,6 +50,27 @@ export function projectsCommand({ env, stdout }: Context): Command {
       onDatabase(readConfig(env), async (db) =>
         printRows(stdout, await selectProjects(db), ['project_id', 'name'], json),
       ),
+    )
+  projects
+    .command('rename')
+    .description('change the display name of a project')
+    .argument('<id>', 'project id, which stays as it is', resourceId)
+    .argument('<name>', 'new display name')
+    .action((id: string, name: string) =>
+      onDatabase(readConfig(env), async (db) => {
+        if (!(await updateProjectName(db, id, name))) await requireProject(db, id)
+      }),
+    )
+  projects
+    .command('stats')
+    .description('count what is stored of each project; reads all of it')
+    .argument('[id]', 'only of this project', resourceId)
+    .option('--json', 'print JSON')
+    .action((id: string | undefined, { json }: { json?: boolean }) =>
+      onDatabase(readConfig(env), async (db) => {
+        if (id !== undefined) await requireProject(db, id)
+        await printRows(stdout, await selectProjectStats(db, id), STATS, json)
+      }),
     )
   return projects
 }

@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
+import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')), { name: 'selectOne', isLookUp: true })
 
@@ -63,4 +64,53 @@ export async function insertProject(db: Database, projectId: string, name: strin
 
 export function selectProjects(db: Database) {
   return db.selectFrom('projects').select(['project_id', 'name']).orderBy('project_id').execute()
+}
+
+/** @returns whether the project exists */
+export async function updateProjectName(db: Database, projectId: string, name: string): Promise<boolean> {
+  const { numUpdatedRows } = await db
+    .updateTable('projects')
+    .set({ name })
+    .where('project_id', '=', projectId)
+    .executeTakeFirstOrThrow()
+  return numUpdatedRows === 1n
+}
+
+/** The tables whose rows are counted. */
+const COUNTED = ['modules', 'module_versions', 'contacts', 'entries', 'events'] as const
+/** The others that hold what is stored of a project. */
+const SIZED = [...COUNTED, 'groups', 'contact_identifiers', 'entry_page_views', 'idempotency_keys', 'api_keys'] as const
+
+type Counts = Record<(typeof COUNTED)[number], number>
+
+/** What is stored of a project. */
+export type ProjectStats = {
+  project_id: string
+  /** Of its rows, without indexes and what updates have left behind. */
+  bytes: number
+  /** When the last event was recorded or imported. */
+  last_event_at: IsoTimestamp | null
+} & Counts
+
+/** What is stored of a project, or of each. It reads all rows. */
+export async function selectProjectStats(db: Database, projectId?: string): Promise<ProjectStats[]> {
+  const tables = SIZED.map(
+    (table) => sql`SELECT ${sql.lit(table)} AS name, count(*) AS rows, coalesce(sum(pg_column_size(t.*)), 0) AS bytes
+      FROM ${sql.table(table)} t WHERE t.project_id = p.project_id`,
+  )
+  const counts = COUNTED.map(
+    (table) => sql`sum(t.rows) FILTER (WHERE t.name = ${sql.lit(table)})::bigint AS ${sql.ref(table)}`,
+  )
+  const only = projectId === undefined ? sql`` : sql`WHERE p.project_id = ${projectId}`
+  const { rows } = await sql<ProjectStats>`
+    SELECT p.project_id, s.*, last.recorded_at AS last_event_at
+    FROM projects p
+    CROSS JOIN LATERAL (
+      SELECT ${sql.join(counts)}, sum(t.bytes)::bigint AS bytes FROM (${sql.join(tables, sql` UNION ALL `)}) t
+    ) s
+    LEFT JOIN LATERAL (
+      SELECT e.recorded_at FROM events e WHERE e.project_id = p.project_id ORDER BY e.position DESC LIMIT 1
+    ) last ON true
+    ${only} ORDER BY p.project_id`.execute(db)
+  return rows
 }

@@ -66,21 +66,62 @@ export async function exportProject(
     const project = await client.query('SELECT FROM projects WHERE project_id = $1', [projectId])
     if (project.rowCount === 0) throw new Error(`project ${JSON.stringify(projectId)} does not exist`)
     const summary = { bytes: 0, records: {} as Record<RecordType, number> }
-    await pipeline(exportedLines(client, projectId, summary, onProgress), output, { end: false })
+    const ofProject = `project_id = ${client.escapeLiteral(projectId)}`
+    const rows = RECORD_TYPES.map((type): Selection => [type, ofProject])
+    await pipeline(exportedLines(client, rows, summary, onProgress), output, { end: false })
     await client.query('COMMIT')
     return summary
   })
 }
 
+/**
+ * Exports all that is stored of a contact: it, its entries and their events as in an import, and its idempotency keys with
+ * their responses, which cannot be imported. From one snapshot.
+ *
+ * @param output written with backpressure, and not ended
+ */
+export async function exportContact(
+  pool: pg.Pool,
+  projectId: string,
+  contactId: string,
+  output: Writable,
+): Promise<void> {
+  await withClient(pool, async (client) => {
+    await beginLongTransaction(client, 'REPEATABLE READ READ ONLY')
+    const ofProject = `project_id = ${client.escapeLiteral(projectId)}`
+    const ofContact = `${ofProject} AND contact_id = ${client.escapeLiteral(contactId)}`
+    const ofEntries = `${ofProject} AND entry_id IN (SELECT entry_id FROM entries WHERE ${ofContact})`
+    const ofEvents = `${ofProject} AND event_id IN (SELECT event_id FROM events WHERE ${ofEntries})`
+    const rows: Selection[] = [
+      ['contact', ofContact],
+      ['entry', ofContact],
+      ['event', ofEntries],
+    ]
+    const summary = { bytes: 0, records: {} as Record<RecordType, number> }
+    const keys = `SELECT json_build_object('type', 'idempotency_key', 'project_id', project_id,
+        'idempotency_key', idempotency_key, 'event_id', event_id, 'response', response)::text
+      FROM idempotency_keys WHERE ${ofEvents} ORDER BY idempotency_key`
+    const lines = async function* () {
+      yield* exportedLines(client, rows, summary, () => {})
+      yield* client.query(copyTo(verbatim(keys))) as AsyncIterable<Buffer>
+    }
+    await pipeline(lines, output, { end: false })
+    await client.query('COMMIT')
+  })
+}
+
+/** The rows of a type that meet a condition in SQL. */
+type Selection = [type: RecordType, condition: string]
+
 /** All lines, in chunks that need not end at a line break; keeps the summary up to date. */
 async function* exportedLines(
   client: pg.PoolClient,
-  projectId: string,
+  rows: readonly Selection[],
   summary: ExportSummary,
   onProgress: (progress: ExportProgress) => void,
 ): AsyncGenerator<Buffer> {
-  for (const type of RECORD_TYPES) {
-    const copy = client.query(copyTo(copyLines(client, type, projectId)))
+  for (const [type, condition] of rows) {
+    const copy = client.query(copyTo(copyLines(type, condition)))
     for await (const chunk of type === 'contact' ? sortedIdentifiers(copy) : (copy as AsyncIterable<Buffer>)) {
       yield chunk
       summary.bytes += chunk.length
@@ -92,21 +133,22 @@ async function* exportedLines(
   }
 }
 
-/**
- * A COPY that outputs the lines of one type verbatim: CSV whose delimiter and quote are control characters, which JSON
- * text never contains, so that nothing is ever quoted.
- */
-function copyLines(client: pg.PoolClient, type: RecordType, projectId: string): string {
+/** A COPY of the lines of one type. */
+function copyLines(type: RecordType, condition: string): string {
   const fields = Object.entries<Field>(FIELDS[type]).map(([name, { column, presence, nullable }]) => {
     const json = AS_JSON[column](`t.${name}`)
     if (nullable) return `',"${name}":' || COALESCE(${json}, 'null')`
     return presence === 'required' ? `',"${name}":' || ${json}` : `COALESCE(',"${name}":' || ${json}, '')`
   })
-  return `COPY (
-      SELECT '{"type":"${type}"' || ${fields.join(' || ')} || '}' FROM ${TARGET_TABLES[type]} t
-      WHERE project_id = ${client.escapeLiteral(projectId)} ORDER BY ${ORDER[type]}
-    ) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')`
+  return verbatim(`SELECT '{"type":"${type}"' || ${fields.join(' || ')} || '}' FROM ${TARGET_TABLES[type]} t
+      WHERE ${condition} ORDER BY ${ORDER[type]}`)
 }
+
+/**
+ * A COPY that outputs lines of JSON verbatim: CSV whose delimiter and quote are control characters, which JSON text never
+ * contains, so that nothing is ever quoted.
+ */
+const verbatim = (query: string) => `COPY (${query}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')`
 
 /** Sorts the identifiers of each contact; here, because their canonical values are not stored. */
 async function* sortedIdentifiers(contacts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {

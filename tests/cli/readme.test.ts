@@ -124,7 +124,10 @@ describe('your own data', () => {
     const path = (command: Command): string =>
       command.parent === program || !command.parent ? command.name() : `${path(command.parent)} ${command.name()}`
     const actual = leaves.map((command) => {
-      const args = command.registeredArguments.map((argument) => argument.name().replace('-', '_').toUpperCase())
+      const args = command.registeredArguments.map((argument) => {
+        const name = argument.name().replace('-', '_').toUpperCase()
+        return argument.required ? name : `[${name}]`
+      })
       const options = command.options.map(({ long, mandatory }) => (mandatory ? long : `[${long}]`))
       return [path(command), ...args, ...options].join(' ')
     })

@@ -1,0 +1,72 @@
+import { Command, InvalidArgumentError } from 'commander'
+import { readConfig } from '../config.ts'
+import { withPool } from '../database/open.ts'
+import type { Database } from '../database/pool.ts'
+import {
+  canonicalValue,
+  contactIdOf,
+  type IdentifierNames,
+  identifierDigest,
+  identifierKeyIssue,
+} from '../domain/identifier.ts'
+import { findContact, selectIdentifierOwners } from '../queries/contacts.ts'
+import { exportContact } from '../transfer/export.ts'
+import { resourceId } from './arguments.ts'
+import type { Context } from './context.ts'
+import { onDatabase } from './interruptible.ts'
+import { CommandError, printRows } from './output.ts'
+import { requireProject } from './projects.ts'
+
+const COLUMNS = ['contact_id', 'created_at', 'identifiers', 'entries', 'events'] as const
+
+/** Parses an identifier such as email="a@b.c", for commander. @returns the names by which it is found */
+function identifier(text: string): IdentifierNames {
+  const [, key = '', value = ''] = /^([^=]*)=(.*)$/su.exec(text) ?? []
+  if (!text.includes('=')) throw new InvalidArgumentError(`Expected a key and JSON, such as 'email="a@example.com"'.`)
+  const issue = identifierKeyIssue(key)
+  if (issue !== undefined) throw new InvalidArgumentError(`Its key ${issue}.`)
+  const parsed = canonicalValue(value)
+  if (!parsed.ok) throw new InvalidArgumentError(`Its value ${parsed.issue}. Quote it for the shell, too.`)
+  const { canonical } = parsed
+  return { digest: identifierDigest(key, canonical), contact_id: contactIdOf({ key, canonical }) }
+}
+
+/** The id of the contact that has the identifier, or whose id it is. */
+async function ownerOf(db: Database, projectId: string, { digest, contact_id }: IdentifierNames) {
+  const [owner] = await selectIdentifierOwners(db, [projectId], [digest])
+  return owner?.contact_id ?? contact_id
+}
+
+export function contactsCommand({ env, stdout }: Context): Command {
+  const contacts = new Command('contacts').description('find a contact, and write all that is stored of it')
+  contacts
+    .command('find')
+    .description('find the contact that has an identifier')
+    .requiredOption('--project <id>', 'project id (required)', resourceId)
+    .requiredOption('--identifier <key=json>', `such as 'email="a@example.com"' (required)`, identifier)
+    .option('--json', 'print JSON')
+    .action(({ project, identifier, json }: { project: string; identifier: IdentifierNames; json?: boolean }) =>
+      onDatabase(readConfig(env), async (db) => {
+        await requireProject(db, project)
+        const contactId = await ownerOf(db, project, identifier)
+        const contact = contactId === undefined ? undefined : await findContact(db, project, contactId)
+        if (!contact) throw new CommandError(`No contact of project ${project} has this identifier`)
+        await printRows(stdout, [contact], COLUMNS, json)
+      }),
+    )
+  contacts
+    .command('export')
+    .description('write a contact, its entries, events and idempotency keys, as JSON lines')
+    .argument('<contact-id>', 'contact id, as contacts find prints it', resourceId)
+    .requiredOption('--project <id>', 'project id (required)', resourceId)
+    .action((contactId: string, { project }: { project: string }) =>
+      onDatabase(readConfig(env), async (db, url) => {
+        await requireProject(db, project)
+        if (!(await findContact(db, project, contactId))) {
+          throw new CommandError(`Project ${project} has no contact ${contactId}. Run: flowtrail contacts find`)
+        }
+        await withPool(url, (pool) => exportContact(pool, project, contactId, stdout))
+      }),
+    )
+  return contacts
+}
