@@ -103,7 +103,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   },
   'src/demo': { imports: ['src/transfer', 'type generated', 'src/domain'], packages: [] },
   'src/transfer': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['pg', 'pg-copy-streams'] },
-  'src/queries': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['kysely', 'pg'] },
+  'src/queries': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['kysely', 'pg', 'uuid'] },
   'src/database': {
     imports: ['db', 'db/embedded', 'type generated', 'src/config.ts', 'src/domain', 'src/release.ts'],
     packages: ['kysely', 'pg'],

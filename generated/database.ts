@@ -47,6 +47,15 @@ export interface EntryPageViews {
   project_id: string;
 }
 
+export interface Erasures {
+  contact_id: string;
+  entry_ids: string[];
+  erased_at: IsoTimestamp;
+  erasure_id: string;
+  position: number;
+  project_id: string;
+}
+
 export interface Events {
   custom_event_name: string | null;
   custom_event_props: string | null;
@@ -110,6 +119,7 @@ export interface DB {
   contacts: Contacts;
   entries: Entries;
   entry_page_views: EntryPageViews;
+  erasures: Erasures;
   events: Events;
   groups: Groups;
   idempotency_keys: IdempotencyKeys;

@@ -9,12 +9,14 @@ import {
   identifierDigest,
   identifierKeyIssue,
 } from '../domain/identifier.ts'
-import { findContact, selectIdentifierOwners } from '../queries/contacts.ts'
+import { type ContactSummary, findContact, selectIdentifierOwners } from '../queries/contacts.ts'
+import { eraseContact } from '../queries/erasures.ts'
 import { exportContact } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
+import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, printRows } from './output.ts'
+import { CommandError, print, printRows } from './output.ts'
 import { requireProject } from './projects.ts'
 
 const COLUMNS = ['contact_id', 'created_at', 'identifiers', 'entries', 'events'] as const
@@ -37,8 +39,17 @@ async function ownerOf(db: Database, projectId: string, { digest, contact_id }: 
   return owner?.contact_id ?? contact_id
 }
 
-export function contactsCommand({ env, stdout }: Context): Command {
-  const contacts = new Command('contacts').description('find a contact, and write all that is stored of it')
+/** @throws CommandError if the contact does not exist */
+async function requireContact(db: Database, projectId: string, contactId: string): Promise<ContactSummary> {
+  await requireProject(db, projectId)
+  const contact = await findContact(db, projectId, contactId)
+  if (contact) return contact
+  throw new CommandError(`Project ${projectId} has no contact ${contactId}. Run: flowtrail contacts find`)
+}
+
+export function contactsCommand(context: Context): Command {
+  const { env, stdout } = context
+  const contacts = new Command('contacts').description('find a contact, write all that is stored of it, or erase it')
   contacts
     .command('find')
     .description('find the contact that has an identifier')
@@ -61,12 +72,33 @@ export function contactsCommand({ env, stdout }: Context): Command {
     .requiredOption('--project <id>', 'project id (required)', resourceId)
     .action((contactId: string, { project }: { project: string }) =>
       onDatabase(readConfig(env), async (db, url) => {
-        await requireProject(db, project)
-        if (!(await findContact(db, project, contactId))) {
-          throw new CommandError(`Project ${project} has no contact ${contactId}. Run: flowtrail contacts find`)
-        }
+        await requireContact(db, project, contactId)
         await withPool(url, (pool) => exportContact(pool, project, contactId, stdout))
       }),
     )
+  contacts
+    .command('erase')
+    .description('erase a contact, its entries, events and idempotency keys')
+    .argument('<contact-id>', 'contact id, as contacts find prints it', resourceId)
+    .requiredOption('--project <id>', 'project id (required)', resourceId)
+    .addOption(yesOption())
+    .action(async (contactId: string, { project }: { project: string }, command: Command) => {
+      const confirm = confirmation(context, command)
+      await onDatabase(readConfig(env), async (db) => {
+        const { identifiers, entries, events } = await requireContact(db, project, contactId)
+        const what = `contact ${contactId} of project ${project}`
+        await confirm(`Erase ${what}, with ${counted({ identifiers, entries, events })}?`)
+        const erased = await eraseContact(db, project, contactId)
+        if (!erased) throw new CommandError(`Another process has erased ${what}`)
+        const { erasure_id, entry_ids, ...rows } = erased
+        const all = counted({ ...rows, entries: entry_ids.length })
+        await print(stdout, `Erased ${what}, with ${all}. Erasure: ${erasure_id}\n`)
+      })
+    })
   return contacts
 }
+
+const counted = (counts: Record<string, number>): string =>
+  Object.entries(counts)
+    .map(([of, count]) => `${count} ${of.replace('_', ' ')}`)
+    .join(', ')

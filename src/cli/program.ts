@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { describeRelease } from '../release.ts'
+import { compactCommand } from './compact.ts'
 import { contactsCommand } from './contacts.ts'
 import type { Context } from './context.ts'
 import { demoCommand } from './demo.ts'
@@ -36,6 +37,7 @@ export function createProgram(context: Context): Command {
     importCommand,
     exportCommand,
     tailCommand,
+    compactCommand,
   ]
   for (const command of commands) program.addCommand(command(context))
   configureOutput(program, context)

@@ -1,6 +1,7 @@
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
+import { deleteProject } from '../queries/erasures.ts'
 import {
   insertProject,
   projectExists,
@@ -9,6 +10,7 @@ import {
   updateProjectName,
 } from '../queries/projects.ts'
 import { resourceId } from './arguments.ts'
+import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printRows } from './output.ts'
@@ -30,8 +32,9 @@ export async function requireProject(db: Database, projectId: string): Promise<v
   throw new CommandError(`Project ${projectId} does not exist. Run: flowtrail projects list`)
 }
 
-export function projectsCommand({ env, stdout }: Context): Command {
-  const projects = new Command('projects').description('create, list and rename projects, and show what they hold')
+export function projectsCommand(context: Context): Command {
+  const { env, stdout } = context
+  const projects = new Command('projects').description('create, list, rename and delete projects, count their rows')
   projects
     .command('create')
     .description('create a project')
@@ -72,5 +75,18 @@ export function projectsCommand({ env, stdout }: Context): Command {
         await printRows(stdout, await selectProjectStats(db, id), STATS, json)
       }),
     )
+  projects
+    .command('delete')
+    .description('delete a project, its API keys and all that is stored of it')
+    .argument('<id>', 'project id', resourceId)
+    .addOption(yesOption())
+    .action(async (id: string, _options: object, command: Command) => {
+      const confirm = confirmation(context, command)
+      await onDatabase(readConfig(env), async (db) => {
+        await requireProject(db, id)
+        await confirm(`Delete project ${id}, its API keys and all that is stored of it?`)
+        if (!(await deleteProject(db, id))) throw new CommandError(`Another process has deleted project ${id}`)
+      })
+    })
   return projects
 }

@@ -110,17 +110,30 @@ export const findLastPosition = batchLoader(
 )
 
 /**
- * For each project the least position that its next event may have (ADR 0020). The projects must be locked before this
- * statement begins, so that it sees all events of those who have held the lock.
+ * For each project the least position that its next event or erasure may have (ADR 0020). The projects must be locked before
+ * this statement begins, so that it sees all events of those who have held the lock.
  */
 export const selectNextPositions = prepare(
   (db, projectIds: Parameter<string[]>) =>
-    selectLastPositions(db, projectIds).select([
-      'input.project_id',
-      sql<number>`greatest(last.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`.as(
-        'position',
-      ),
-    ]),
+    selectLastPositions(db, projectIds)
+      // The events that had the greatest positions may be erased.
+      .leftJoinLateral(
+        (eb) =>
+          eb
+            .selectFrom('erasures as r')
+            .select('r.position')
+            .where('r.project_id', '=', eb.ref('input.project_id'))
+            .orderBy('r.position', 'desc')
+            .limit(1)
+            .as('erased'),
+        (join) => join.onTrue(),
+      )
+      .select([
+        'input.project_id',
+        sql<number>`greatest(
+          last.position + 1, erased.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+        )`.as('position'),
+      ]),
   { name: 'selectNextPositions' },
 )
 

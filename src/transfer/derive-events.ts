@@ -82,9 +82,9 @@ export const DERIVE_EVENTS = `
   WHERE d.line IS NOT NULL AND NOT (${IS_COMPLETE})`
 
 /**
- * A query of all events with their positions (ADR 0020), which come after those of the stored events of their projects. The
- * projects must be locked. All have the time at which this statement begins, so that a clock that is set back meanwhile does
- * not change their order.
+ * A query of all events with their positions (ADR 0020), which come after those of the stored events and erasures of their
+ * projects. The projects must be locked. All have the time at which this statement begins, so that a clock that is set back
+ * meanwhile does not change their order.
  */
 export const NUMBER_EVENTS = `
   SELECT i.*, greatest(p.position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
@@ -95,7 +95,9 @@ export const NUMBER_EVENTS = `
     SELECT line, ${EVENT_COLUMNS} FROM ${DERIVED_EVENTS}
   ) i
   LEFT JOIN (
-    SELECT a.project_id, e.position FROM ${AFFECTED_PROJECTS} a CROSS JOIN LATERAL (
-      SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1
-    ) e
+    SELECT a.project_id, greatest(
+      (SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1),
+      (SELECT r.position FROM erasures r WHERE r.project_id = a.project_id ORDER BY r.position DESC LIMIT 1)
+    ) AS position
+    FROM ${AFFECTED_PROJECTS} a
   ) p ON p.project_id = i.project_id`

@@ -25,6 +25,7 @@ const COMMANDS = [
   'projects list',
   'projects rename',
   'projects stats',
+  'projects delete',
   'keys',
   'keys create',
   'keys list',
@@ -33,9 +34,11 @@ const COMMANDS = [
   'contacts',
   'contacts find',
   'contacts export',
+  'contacts erase',
   'import',
   'export',
   'tail',
+  'compact',
 ]
 
 describe('help', () => {

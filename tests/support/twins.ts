@@ -104,6 +104,14 @@ const COLUMNS: { [Table in keyof Copied]: { [Column in keyof Copied[Table]]: Kin
     position: 'own position',
     recorded_at: 'instant',
   },
+  erasures: {
+    project_id: 'project',
+    position: 'own position',
+    erasure_id: 'parent',
+    contact_id: 'reference',
+    entry_ids: 'kept',
+    erased_at: 'instant',
+  },
   idempotency_keys: {
     project_id: 'project',
     idempotency_key: 'parent',

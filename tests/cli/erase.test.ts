@@ -1,0 +1,346 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import { readdir, readFile } from 'node:fs/promises'
+import path from 'node:path'
+import { Readable, Writable } from 'node:stream'
+import { sql } from 'kysely'
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { run } from '../../src/cli/run.ts'
+import { createPool, type Database } from '../../src/database/pool.ts'
+import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
+import { rowsOf } from '../support/database.ts'
+import { runFlowtrail } from '../support/service.ts'
+import { type Flowtrail, flowtrailWith, printed, untilPrinted } from './run.ts'
+
+const NOW = '2026-03-01T09:30:00.000Z'
+/** In everything that the person has written. */
+const TRACE = `amara${randomBytes(8).toString('hex')}`
+const EMAIL = { key: 'email', value: JSON.stringify(`${TRACE}@example.com`) }
+
+const person = (project_id: string, trace: string) => [
+  {
+    ...{ type: 'contact', project_id, contact_id: 'person', created_at: NOW },
+    identifiers: [
+      { key: 'email', value: JSON.stringify(`${trace}@example.com`) },
+      { key: trace, value: '1' },
+    ],
+  },
+  ...['e1', 'e2'].map((entry_id) => ({
+    ...{ type: 'entry', project_id, module_id: 'skin-quiz', contact_id: 'person', entry_id },
+    ...{ created_at: NOW, updated_at: NOW, entry_data: JSON.stringify({ name: trace }) },
+  })),
+  {
+    ...{ type: 'event', project_id, entry_id: 'e1', event_id: 'v1', timestamp: NOW },
+    ...{ event_type: 'flowpage.viewed', view_type: 'flowpage', page_id: trace, page_key: trace },
+    ...{ page_index: 0, total_pages: 7 },
+  },
+]
+
+/** Another project, with somebody else under the same ids. */
+const TWIN = [
+  { type: 'project', project_id: 'twin', name: 'Twin' },
+  { type: 'group', project_id: 'twin', group_id: 'g', name: 'G' },
+  {
+    ...{ type: 'module', project_id: 'twin', module_id: 'skin-quiz', group_id: 'g' },
+    ...{ title: 'Quiz', created_at: '2026-01-01T00:00:00Z' },
+  },
+  {
+    ...{ type: 'module_version', project_id: 'twin', module_id: 'skin-quiz', version_number: 1, json_string: '{}' },
+    ...{ saved_at: '2026-01-01T00:00:00Z', published_at: '2026-01-01T00:00:00Z' },
+  },
+  ...person('twin', 'somebody else'),
+]
+
+let api: TestApp
+let flowtrail: Flowtrail
+beforeEach(async () => {
+  api = await createTestApp({
+    // Their content would have the person's.
+    twins: false,
+    fill: withExamples([...TWIN, ...person('demo', TRACE)]),
+  })
+  onTestFinished(() => api.close())
+  flowtrail = flowtrailWith({ DATABASE_URL: api.databaseUrl })
+})
+
+const post = (identifiers = [EMAIL], headers: Record<string, string> = {}) =>
+  api.call({
+    ...{ method: 'POST', path: '/projects/demo/events', headers },
+    body: {
+      ...{ module_id: 'skin-quiz', timestamp: NOW, custom_event_name: TRACE, identifiers },
+      custom_event_props: JSON.stringify({ said: TRACE }),
+    },
+  })
+
+const erase = (...args: string[]) => flowtrail('contacts', 'erase', 'person', '--project', 'demo', '--yes', ...args)
+
+async function tables(db: Database): Promise<string[]> {
+  const { rows } = await sql<{ name: string }>`
+    SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`.execute(db)
+  return rows.map(({ name }) => name)
+}
+
+/** The tables that have this text in a row. */
+async function tablesWith(db: Database, needle: string): Promise<string[]> {
+  const all = await tables(db)
+  const found = all.map(async (table) => {
+    const { rows } = await sql`SELECT FROM ${sql.table(table)} t WHERE t::text LIKE ${`%${needle}%`} LIMIT 1`.execute(
+      db,
+    )
+    return rows.length > 0
+  })
+  const has = await Promise.all(found)
+  return all.filter((_, i) => has[i]).sort()
+}
+
+describe('contacts erase', () => {
+  test('leaves no trace of the person but ids, and everything of others', async () => {
+    const event_id = (await post([EMAIL], { 'idempotency-key': TRACE })).json().event_id
+    const digests = await api.db
+      .selectFrom('contact_identifiers')
+      .select(sql<string>`encode(digest, 'hex')`.as('digest'))
+      .where('contact_id', '=', 'person')
+      .where('project_id', '=', 'demo')
+      .execute()
+    const written = ['contact_identifiers', 'entries', 'entry_page_views', 'events', 'idempotency_keys']
+    expect(await tablesWith(api.db, TRACE)).toEqual(written)
+    const others = async () => {
+      const { rows } = await sql<{ project_id: string }>`SELECT project_id FROM projects ORDER BY 1`.execute(api.db)
+      return Promise.all(
+        rows.filter(({ project_id }) => project_id !== 'demo').map(({ project_id }) => rowsOf(api.db, project_id)),
+      )
+    }
+    const before = { own: await rowsOf(api.db, 'demo'), others: await others() }
+
+    const report = await printed(erase())
+    expect(report).toMatch(
+      /^Erased contact person of project demo, with 2 identifiers, 2 events, 1 idempotency keys, 2 entries\. Erasure: [\w-]{36}$/,
+    )
+
+    expect(await tablesWith(api.db, TRACE)).toEqual([])
+    for (const { digest } of digests) expect(await tablesWith(api.db, digest), digest).toEqual([])
+    const [erasure, ...more] = await api.db.selectFrom('erasures').selectAll().execute()
+    expect(more).toEqual([])
+    expect(erasure).toEqual({
+      ...{ project_id: 'demo', contact_id: 'person', entry_ids: ['e1', 'e2'] },
+      erasure_id: report.slice(-36),
+      position: expect.any(Number),
+      erased_at: expect.stringMatching(/^20\d\d-\d\d-\d\dT[\d:.]+Z$/),
+    })
+    expect(await tablesWith(api.db, event_id)).toEqual([])
+    const isOther = (row: Record<string, unknown>) =>
+      row.contact_id !== 'person' && !['e1', 'e2'].includes(row.entry_id as string)
+    const kept = Object.entries(before.own).map(([table, rows]) => [table, (rows as object[]).filter(isOther as never)])
+    expect(await rowsOf(api.db, 'demo')).toEqual(Object.fromEntries(kept))
+    expect(await others()).toEqual(before.others)
+
+    for (const what of ['e1', 'e2']) {
+      const response = await api.call({ path: `/projects/demo/modules/skin-quiz/entries/${what}` })
+      expect(response.statusCode).toBe(404)
+    }
+    // The same request is a new one.
+    const again = await post([EMAIL], { 'idempotency-key': TRACE })
+    expect(again.headers['idempotent-replayed']).toBeUndefined()
+    expect(again.json()).toMatchObject({ event_id: expect.not.stringMatching(event_id) })
+  })
+
+  test('nothing that is recorded or imported later precedes it in the feed', async () => {
+    // The positions are ahead of the clock, as after the clock was set back, and the last ones are erased.
+    const far = 9_000_000_000_000_000
+    await sql`UPDATE events SET position = ${far} WHERE project_id = 'demo' AND event_id = 'v1'`.execute(api.db)
+    await printed(erase())
+    const { position } = await api.db.selectFrom('erasures').select('position').executeTakeFirstOrThrow()
+    expect(position).toBe(far + 1)
+    const positionOf = async (eventId: string) =>
+      (
+        await api.db
+          .selectFrom('events')
+          .select('position')
+          .where('project_id', '=', 'demo')
+          .where('event_id', '=', eventId)
+          .executeTakeFirstOrThrow()
+      ).position
+    expect(await positionOf((await post()).json().event_id)).toBe(far + 2)
+    await sql`DELETE FROM events WHERE position = ${far + 2}`.execute(api.db)
+    await importInto(api.databaseUrl, person('demo', 'later'))
+    expect(await positionOf('v1')).toBeGreaterThan(far + 1)
+  })
+
+  test('beside requests of the same person fails none of them', async () => {
+    const posts = Array.from({ length: 40 }, () => post())
+    const erased = printed(erase())
+    const statuses = (await Promise.all([...posts, ...Array.from({ length: 40 }, () => post())])).map(
+      ({ statusCode }) => statusCode,
+    )
+    await erased
+    expect(new Set(statuses)).toEqual(new Set([200]))
+  })
+
+  test.each(['contacts', 'erasures'])('killed while it writes %s, it has erased nothing', async (table) => {
+    const before = await rowsOf(api.db, 'demo')
+    const pool = createPool(api.databaseUrl, { max: 1 })
+    onTestFinished(() => pool.end())
+    const holder = await pool.connect()
+    onTestFinished(() => holder.release())
+    await holder.query(`BEGIN; LOCK TABLE ${table} IN SHARE MODE`)
+    const process = runFlowtrail(['contacts', 'erase', 'person', '--project', 'demo', '--yes'], {
+      DATABASE_URL: api.databaseUrl,
+    })
+    const waiters = async () => {
+      const { rows } = await holder.query(
+        `SELECT pid FROM pg_locks WHERE NOT granted AND relation = '${table}'::regclass`,
+      )
+      return rows as { pid: number }[]
+    }
+    await expect.poll(waiters, { timeout: 20_000 }).toHaveLength(1)
+    const [waiter] = await waiters()
+    process.child.kill('SIGKILL')
+    expect(await process.exit).toBe('SIGKILL')
+    // A backend that waits for a lock does not notice that its client is gone.
+    await holder.query('SELECT pg_terminate_backend($1, 10000)', [waiter?.pid])
+    await holder.query('ROLLBACK')
+    expect(await rowsOf(api.db, 'demo')).toEqual(before)
+    expect(await api.db.selectFrom('erasures').selectAll().execute()).toEqual([])
+    expect(await printed(erase())).toContain('Erased contact person')
+  })
+
+  /** Runs a command at a terminal at which somebody types this. */
+  async function atTerminal(args: string[], typed: string) {
+    const stdin = Object.assign(Readable.from(typed === '' ? [] : [typed]), { isTTY: true })
+    let stderr = ''
+    const collect = (write: (chunk: Buffer) => void) =>
+      new Writable({
+        write: (chunk, _, done) => {
+          write(chunk)
+          done()
+        },
+      })
+    const status = await run(args, {
+      ...{ env: { DATABASE_URL: api.databaseUrl }, stdin, stdout: collect(() => {}) },
+      stderr: collect((chunk) => {
+        stderr += chunk
+      }),
+    })
+    return { status, stderr }
+  }
+
+  test('asks first, and changes nothing without a yes', async () => {
+    const before = await rowsOf(api.db, 'demo')
+    const args = ['contacts', 'erase', 'person', '--project', 'demo']
+    for (const typed of ['', '\n', 'y\n', 'no\n', 'yes please\n']) {
+      const { status, stderr } = await atTerminal(args, typed)
+      expect(stderr).toBe(
+        'Erase contact person of project demo, with 2 identifiers, 2 entries, 1 events? ' +
+          'This cannot be undone. Type yes to go on: flowtrail: Nothing was changed\n',
+      )
+      expect(status).toBe(1)
+    }
+    expect(await flowtrail(...args)).toEqual({
+      ...{ status: 2, stdout: '' },
+      stderr:
+        'flowtrail: This cannot be undone. Add --yes to do it without being asked. See flowtrail contacts erase --help\n',
+    })
+    expect(await rowsOf(api.db, 'demo')).toEqual(before)
+    expect((await atTerminal(args, 'yes\n')).status).toBe(0)
+    expect(await tablesWith(api.db, TRACE)).toEqual([])
+  })
+
+  test.each([
+    [['c9', '--project', 'demo'], 'Project demo has no contact c9. Run: flowtrail contacts find'],
+    [['person', '--project', 'none'], 'Project none does not exist. Run: flowtrail projects list'],
+  ])('%j fails', async (args, message) => {
+    expect(await flowtrail('contacts', 'erase', ...args, '--yes')).toEqual({
+      ...{ status: 1, stdout: '' },
+      stderr: `flowtrail: ${message}\n`,
+    })
+  })
+})
+
+describe('projects delete', () => {
+  test('deletes a project with everything in it, and nothing else', async () => {
+    await post([EMAIL], { 'idempotency-key': randomUUID() })
+    await printed(erase())
+    const { rows } = await sql<{ project_id: string }>`SELECT project_id FROM projects`.execute(api.db)
+    const others = rows.map(({ project_id }) => project_id).filter((id) => id !== 'demo')
+    const before = await Promise.all(others.map((id) => rowsOf(api.db, id)))
+    expect(await printed(flowtrail('projects', 'delete', 'demo', '--yes'))).toBe('')
+    for (const table of await tables(api.db)) {
+      if (table.startsWith('kysely_')) continue
+      const { rows } = await sql`SELECT FROM ${sql.table(table)} WHERE project_id = 'demo'`.execute(api.db)
+      expect(rows, table).toEqual([])
+    }
+    expect(await Promise.all(others.map((id) => rowsOf(api.db, id)))).toEqual(before)
+    // A deleted key may be accepted for a second, as a revoked one.
+    await vi.waitUntil(async () => (await post()).statusCode === 401, { timeout: 5_000 })
+    await printed(flowtrail('projects', 'create', 'demo'))
+  })
+
+  test('fails without the project, and without being asked', async () => {
+    expect(await flowtrail('projects', 'delete', 'none', '--yes')).toMatchObject({
+      ...{ status: 1, stderr: 'flowtrail: Project none does not exist. Run: flowtrail projects list\n' },
+    })
+    expect(await flowtrail('projects', 'delete', 'demo')).toMatchObject({
+      ...{ status: 2, stderr: expect.stringContaining('Add --yes') },
+    })
+    expect((await rowsOf(api.db, 'demo')).projects).toHaveLength(1)
+  })
+})
+
+/** The files of the database that have the trace, in the state of a checkpoint. */
+async function filesWithTrace(): Promise<string[]> {
+  const { rows } = await sql<{ directory: string; oid: number }>`
+    SELECT current_setting('data_directory') AS directory, oid FROM pg_database WHERE datname = current_database()`.execute(
+    api.db,
+  )
+  const { directory, oid } = rows[0] as { directory: string; oid: number }
+  await sql`CHECKPOINT`.execute(api.db)
+  const folder = path.join(directory, 'base', String(oid))
+  const files = (await readdir(folder)).map(async (file) => ({
+    file,
+    has: (await readFile(path.join(folder, file))).includes(TRACE),
+  }))
+  return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
+}
+
+test('compact leaves no trace of what was erased in the files of the tables', { timeout: 120_000 }, async () => {
+  // Statistics quote what is frequent.
+  await sql`ANALYZE`.execute(api.db)
+  await printed(erase())
+  expect(await filesWithTrace()).not.toEqual([])
+  // It may have to wait for other tests.
+  expect(await flowtrail('compact')).toMatchObject({ status: 0, stdout: '' })
+  expect(await filesWithTrace()).toEqual([])
+  expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
+})
+
+test('compact waits for transactions that may see what was erased', { timeout: 120_000 }, async () => {
+  const pool = createPool(api.databaseUrl, { max: 1 })
+  onTestFinished(() => pool.end())
+  const reader = await pool.connect()
+  onTestFinished(() => reader.release())
+  await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT FROM contacts LIMIT 1')
+  await printed(erase())
+  const compact = runFlowtrail(['compact'], { DATABASE_URL: api.databaseUrl })
+  expect(await untilPrinted(compact, 'Waiting for transactions', 'stderr')).toBe(
+    'Waiting for transactions that began before and may see erased rows.\n',
+  )
+  await reader.query('COMMIT')
+  expect(await compact.exit).toBe(0)
+  expect(await filesWithTrace()).toEqual([])
+})
+
+test('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
+  const role = `reader_${randomBytes(8).toString('hex')}`
+  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
+  onTestFinished(async () => {
+    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
+  })
+  const url = new URL(api.databaseUrl)
+  url.username = role
+  url.password = 'x'
+  expect(await flowtrailWith({ DATABASE_URL: url.href })('compact')).toMatchObject({
+    ...{ status: 1, stdout: '' },
+    stderr: expect.stringContaining(
+      'The role may not rewrite api_keys. Connect as the owner of the database and its tables\n',
+    ),
+  })
+})
