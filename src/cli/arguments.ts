@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net'
 import { InvalidArgumentError } from 'commander'
 import { idIssue } from '../domain/text.ts'
 
@@ -35,4 +36,10 @@ export function serverUrl(text: string): string {
     throw new InvalidArgumentError('Expected an http or https URL, such as http://127.0.0.1:3000.')
   }
   return text.replace(/\/+$/, '')
+}
+
+/** The URL of what listens there, from this machine. */
+export function addressOf({ host, port }: { host: string; port: number }): string {
+  const name = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host
+  return `http://${isIPv6(name) ? `[${name}]` : name}:${port}`
 }

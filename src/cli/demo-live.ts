@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises'
-import { isIPv6 } from 'node:net'
 import type { Config } from '../config.ts'
 import { ApiClient } from '../demo/api-client.ts'
 import { LiveDemo, type LiveOptions } from '../demo/live.ts'
 import { STOP_SIGNALS } from '../stop-signals.ts'
+import { addressOf } from './arguments.ts'
 import type { Context } from './context.ts'
 import { CommandError, print } from './output.ts'
 import { liveProgress } from './progress.ts'
@@ -17,12 +17,6 @@ export interface LiveCommandOptions extends Omit<LiveOptions, 'projectId' | 'vis
 /** How long to go on sending after Ctrl-C. */
 const END_TIMEOUT_ms = 4_000
 const PROGRESS_INTERVAL_ms = 250
-
-/** Where a server with these settings listens, from this machine. */
-function addressOf({ server: { host, port }, http: { basePath } }: Config): string {
-  const name = { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host
-  return `http://${isIPv6(name) ? `[${name}]` : name}:${port}${basePath}`
-}
 
 async function readKey(file: string): Promise<string> {
   const text = await readFile(file, 'utf8').catch(() => {
@@ -44,7 +38,7 @@ export async function runLiveDemo(
   { project: projectId, visitors = Number.POSITIVE_INFINITY, ...options }: LiveCommandOptions,
   { env, stdout, stderr }: Pick<Context, 'env' | 'stdout' | 'stderr'>,
 ): Promise<void> {
-  const url = options.url ?? (env.FLOWTRAIL_URL || addressOf(config))
+  const url = options.url ?? (env.FLOWTRAIL_URL || addressOf(config.server) + config.http.basePath)
   const key = env.FLOWTRAIL_KEY || (await readKey(keyFile))
   const [stop, deadline] = [new AbortController(), new AbortController()]
   const progress = liveProgress(stderr)

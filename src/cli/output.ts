@@ -23,7 +23,7 @@ export async function printRows(
 }
 
 /** Formats rows under their column names, numbers right-aligned. */
-function table(rows: readonly Row[], columns: readonly string[]): string {
+export function table(rows: readonly Row[], columns: readonly string[]): string {
   const aligned = columns.map((column) => {
     const cells = [column, ...rows.map((row) => cell(row[column]))]
     const width = Math.max(...cells.map((text) => text.length))

@@ -10,6 +10,7 @@ import { keysCommand } from './keys.ts'
 import { migrateCommand } from './migrate.ts'
 import { projectsCommand } from './projects.ts'
 import { serveCommand } from './serve.ts'
+import { statusCommand } from './status.ts'
 import { tailCommand } from './tail.ts'
 
 const EPILOGUE = `
@@ -37,6 +38,7 @@ export function createProgram(context: Context): Command {
     importCommand,
     exportCommand,
     tailCommand,
+    statusCommand,
     compactCommand,
   ]
   for (const command of commands) program.addCommand(command(context))

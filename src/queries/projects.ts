@@ -76,6 +76,26 @@ export async function updateProjectName(db: Database, projectId: string, name: s
   return numUpdatedRows === 1n
 }
 
+/** The projects, each with when its last event was recorded or imported. */
+export async function selectLastEvents(db: Database) {
+  return db
+    .selectFrom('projects as p')
+    .leftJoinLateral(
+      (eb) =>
+        eb
+          .selectFrom('events as e')
+          .select('e.recorded_at')
+          .whereRef('e.project_id', '=', 'p.project_id')
+          .orderBy('e.position', 'desc')
+          .limit(1)
+          .as('last'),
+      (join) => join.onTrue(),
+    )
+    .select(['p.project_id', 'p.name', 'last.recorded_at as last_event_at'])
+    .orderBy('p.project_id')
+    .execute()
+}
+
 /** The tables whose rows are counted. */
 const COUNTED = ['modules', 'module_versions', 'contacts', 'entries', 'events'] as const
 /** The others that hold what is stored of a project. */

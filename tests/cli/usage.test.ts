@@ -38,6 +38,7 @@ const COMMANDS = [
   'import',
   'export',
   'tail',
+  'status',
   'compact',
 ]
 

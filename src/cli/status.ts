@@ -1,0 +1,175 @@
+import { setTimeout } from 'node:timers/promises'
+import { Command } from 'commander'
+import { readConfig } from '../config.ts'
+import type { Database } from '../database/pool.ts'
+import { selectKeys } from '../queries/api-keys.ts'
+import { databaseSize, selectLastEvents } from '../queries/projects.ts'
+import { addressOf, serverUrl } from './arguments.ts'
+import type { Context } from './context.ts'
+import { onDatabase } from './interruptible.ts'
+import { CommandError, print, table } from './output.ts'
+import { parseMetrics, perSecond, quantile, type Scrape, sum } from './scrape.ts'
+
+/** Between two looks at the counters of the server. */
+const INTERVAL_ms = 1_000
+/** How long the server may take to respond. */
+const TIMEOUT_ms = 5_000
+/** How many keys are shown, the latest used first. */
+const SHOWN_KEYS = 20
+
+const DURATIONS = 'flowtrail_request_duration_seconds'
+const CLEAR_SCREEN = '\x1b[H\x1b[2J\x1b[3J'
+
+/** What a server says of itself. */
+interface ServerStatus {
+  url: string
+  /** Why it does not respond, or not with metrics. */
+  problem?: string
+  /** Whether it takes requests. */
+  ready: boolean
+  version?: string
+  document?: string
+  uptime_s?: number
+  /** Of the operations in the last second, as the latencies. */
+  requests_per_s?: number
+  p50_ms?: number
+  p99_ms?: number
+  events_per_s?: number
+  pending_events?: number
+  /** Since it was started, the most frequent first. */
+  errors?: { status: string; code: string; count: number }[]
+}
+
+/** What there is to see at one time. */
+interface Status {
+  server: ServerStatus
+  database: { bytes: number }
+  projects: Awaited<ReturnType<typeof selectLastEvents>>
+  keys: Awaited<ReturnType<typeof selectKeys>>
+}
+
+interface StatusOptions {
+  url?: string
+  watch?: boolean
+  json?: boolean
+}
+
+export const statusCommand = ({ env, stdout }: Context) =>
+  new Command('status')
+    .description('show how a running server is doing, its refusals, projects and keys')
+    .option('--url <url>', 'where its metrics are (default: where these settings make it listen)', serverUrl)
+    .option('--watch', 'go on every second, until Ctrl-C')
+    .option('--json', 'print JSON, one object on a line')
+    .action((options: StatusOptions) => {
+      const config = readConfig(env)
+      const url = options.url ?? addressOf(config.server.admin ?? config.server)
+      return onDatabase(config, async (db) => {
+        let before = await scrape(url)
+        for (;;) {
+          await setTimeout(INTERVAL_ms)
+          const after = await scrape(url)
+          const status = await statusOf(db, url, before, after)
+          const clear = options.watch && stdout.isTTY ? CLEAR_SCREEN : ''
+          await print(stdout, options.json ? `${JSON.stringify(status)}\n` : clear + describe(status))
+          if (!options.watch) {
+            if (!status.server.ready) throw new CommandError(`The server at ${url} is not ready`)
+            return
+          }
+          before = after
+        }
+      })
+    })
+
+/** The metrics of a server and whether it is ready, or why there are none. */
+type Look = { metrics: Scrape; ready: boolean } | { problem: string }
+
+async function scrape(url: string): Promise<Look> {
+  const get = (path: string) => fetch(`${url}${path}`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
+  try {
+    const [ready, metrics] = await Promise.all([get('/readyz'), get('/metrics')])
+    const text = await metrics.text()
+    if (!text.includes(DURATIONS))
+      return { problem: `${url}/metrics is not that of Flowtrail (status ${metrics.status})` }
+    return { metrics: parseMetrics(text, performance.now()), ready: ready.ok }
+  } catch (error) {
+    const { message, cause } = error as Error
+    return { problem: cause instanceof Error && cause.message ? cause.message : message }
+  }
+}
+
+async function statusOf(db: Database, url: string, before: Look, after: Look): Promise<Status> {
+  const [bytes, projects, keys] = await Promise.all([databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)])
+  return { server: serverStatus(url, before, after), database: { bytes }, projects, keys }
+}
+
+function serverStatus(url: string, before: Look, after: Look): ServerStatus {
+  if ('problem' in after) return { url, problem: after.problem, ready: false }
+  const { metrics, ready } = after
+  const earlier = 'problem' in before ? { ...metrics, time_ms: metrics.time_ms - INTERVAL_ms } : before.metrics
+  const build = metrics.series.find(({ name }) => name === 'flowtrail_build_info')?.labels
+  const milliseconds = (q: number) => {
+    const seconds = quantile(ofApi(earlier), ofApi(metrics), DURATIONS, q)
+    return seconds === undefined ? undefined : seconds * 1_000
+  }
+  return {
+    ...{ url, ready, version: build?.version, document: build?.document },
+    uptime_s: Math.round(Date.now() / 1_000 - sum(metrics, 'process_start_time_seconds')),
+    requests_per_s: perSecond(ofApi(earlier), ofApi(metrics), `${DURATIONS}_count`),
+    ...{ p50_ms: milliseconds(0.5), p99_ms: milliseconds(0.99) },
+    events_per_s: perSecond(earlier, metrics, 'flowtrail_events_total', { outcome: 'recorded' }),
+    pending_events: sum(metrics, 'flowtrail_pending_events'),
+    errors: errorsOf(metrics),
+  }
+}
+
+/** Without requests outside of the document, such as those of this command. */
+const ofApi = ({ time_ms, series }: Scrape): Scrape => ({
+  time_ms,
+  series: series.filter(({ labels }) => labels.operation !== 'other'),
+})
+
+function errorsOf({ series }: Scrape): ServerStatus['errors'] {
+  const counts = new Map<string, { status: string; code: string; count: number }>()
+  for (const { name, labels, value } of series) {
+    const { status = '', error_code: code = '' } = labels
+    if (name !== `${DURATIONS}_count` || code === '') continue
+    const key = `${status} ${code}`
+    counts.set(key, { status, code, count: (counts.get(key)?.count ?? 0) + value })
+  }
+  return [...counts.values()].sort((a, b) => b.count - a.count || (a.code < b.code ? -1 : 1))
+}
+
+/** The status as text for a terminal. */
+function describe({ server, database, projects, keys }: Status): string {
+  const used = keys
+    .filter(({ revoked_at }) => revoked_at === null)
+    .sort((a, b) => ((a.last_used_at ?? '') < (b.last_used_at ?? '') ? 1 : -1))
+  const hidden = used.length - SHOWN_KEYS
+  return [
+    ...serverLines(server).map((line) => `${line}\n`),
+    `Database  ${(database.bytes / 2 ** 20).toFixed(1)} MiB\n`,
+    `\n${table(projects, ['project_id', 'name', 'last_event_at'])}`,
+    `\n${table(used.slice(0, SHOWN_KEYS), ['project_id', 'key_id', 'name', 'last_used_at', 'expires_at'])}`,
+    hidden > 0 ? `and ${hidden} others: flowtrail keys list\n` : '',
+  ].join('')
+}
+
+function serverLines(server: ServerStatus): string[] {
+  const { url, problem, ready, version, document, uptime_s = 0 } = server
+  if (problem !== undefined) return [`Server    ${url}: no response: ${problem}`]
+  const { requests_per_s = 0, p50_ms, p99_ms, events_per_s = 0, pending_events = 0, errors = [] } = server
+  const latencies = p50_ms === undefined ? '' : `, half within ${duration(p50_ms)}, 99% within ${duration(p99_ms)}`
+  return [
+    `Server    ${url}: ${ready ? 'ready' : 'NOT READY'}, ${version} (document ${document}), up ${uptime(uptime_s)}`,
+    `Requests  ${requests_per_s.toFixed(1)} a second${latencies}`,
+    `Events    ${events_per_s.toFixed(1)} a second recorded, ${pending_events} pending`,
+    `Errors    ${errors.map(({ status, code, count }) => `${status} ${code}: ${count}`).join(', ') || 'none'}, since the start`,
+  ]
+}
+
+const duration = (ms = 0) => `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`
+
+function uptime(s: number): string {
+  const [days, hours, minutes] = [Math.floor(s / 86_400), Math.floor(s / 3_600) % 24, Math.floor(s / 60) % 60]
+  return `${days > 0 ? `${days} d ` : ''}${hours} h ${minutes} min`
+}

@@ -1,0 +1,130 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { parseMetrics, perSecond, quantile, sum } from '../../src/cli/scrape.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { kill, runFlowtrail } from '../support/service.ts'
+import { flowtrailWith, untilPrinted } from './run.ts'
+
+describe('metrics', () => {
+  const text = (le1: number, le2: number, inf: number) => `# HELP a_seconds of "a"
+# TYPE a_seconds histogram
+a_seconds_bucket{of="a",le="1"} ${le1}
+a_seconds_bucket{of="a",le="2"} ${le2}
+a_seconds_bucket{of="a",le="+Inf"} ${inf}
+b_total{code="x",of="a"} ${inf}
+b_total{code="y",of="\\"\\\\n\\n"} 2
+c 1.5e-7
+`
+  const before = parseMetrics(text(0, 0, 0), 0)
+  const after = parseMetrics(text(10, 30, 40), 2_000)
+
+  test('are read with their labels', () => {
+    expect(after.series.slice(-2)).toEqual([
+      { name: 'b_total', labels: { code: 'y', of: '"\\n\n' }, value: 2 },
+      { name: 'c', labels: {}, value: 1.5e-7 },
+    ])
+    expect(sum(after, 'b_total')).toBe(42)
+    expect(sum(after, 'b_total', { of: 'a' })).toBe(40)
+    expect(sum(after, 'b_total', { of: 'a', code: 'y' })).toBe(0)
+  })
+
+  test('grow in a second, also after a restart', () => {
+    expect(perSecond(before, after, 'b_total', { code: 'x' })).toBe(20)
+    expect(perSecond(after, { ...before, time_ms: 4_000 }, 'b_total')).toBe(1)
+  })
+
+  test.each([
+    [0.125, 0.5],
+    [0.25, 1],
+    [0.5, 1.5],
+    [0.75, 2],
+    [0.99, 2],
+  ])('have the quantile %d, by interpolation', (q, seconds) => {
+    expect(quantile(before, after, 'a_seconds', q)).toBe(seconds)
+  })
+
+  test('have no quantile of nothing', () => {
+    expect(quantile(after, after, 'a_seconds', 0.5)).toBeUndefined()
+  })
+})
+
+describe('status', () => {
+  let api: TestApp
+  let settings: { DATABASE_URL: string; PORT: string }
+  beforeAll(async () => {
+    api = await createTestApp({ twins: false })
+    settings = { DATABASE_URL: api.databaseUrl, PORT: new URL(await api.listen()).port }
+    await api.call({ path: '/projects/demo/modules' })
+    await api.call({ path: '/projects/demo/modules/none' })
+    await api.call({ path: '/projects/demo/modules/none' })
+    await api.call({ path: '/projects/demo/modules', key: null })
+  })
+  afterAll(() => api.close())
+
+  test('shows the server, its errors, and the projects and keys', async () => {
+    const { status, stdout, stderr } = await flowtrailWith(settings)('status')
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    expect(stdout).toMatch(
+      new RegExp(
+        `^Server {4}http://127\\.0\\.0\\.1:${settings.PORT}: ready, \\d+\\.\\d+\\.\\d+ \\(document [\\d.]+\\), up \\d+ h \\d+ min
+Requests {2}0\\.0 a second
+Events {4}0\\.0 a second recorded, 0 pending
+Errors {4}404 module_does_not_exist: 2, 401 unauthorized: 1, since the start
+Database {2}\\d+\\.\\d MiB
+
+project_id +name +last_event_at
+demo +.* 20[-\\d]+T[:.\\d]+Z
+other +.*
+
+project_id +key_id +name +last_used_at +expires_at
+demo `,
+      ),
+    )
+  })
+
+  test('--watch --json goes on until a signal', async () => {
+    const process = runFlowtrail(['status', '--watch', '--json'], settings)
+    onTestFinished(async () => {
+      await kill(process)
+    })
+    await untilPrinted(process, '\n')
+    // Between two of its looks.
+    await api.call({ path: '/projects/demo/modules' })
+    await expect.poll(() => process.stdout().split('\n').length, { timeout: 20_000 }).toBeGreaterThan(3)
+    const statuses = process
+      .stdout()
+      .split('\n')
+      .slice(0, 3)
+      .map((line) => JSON.parse(line))
+    expect(statuses[0]).toMatchObject({
+      server: { url: `http://127.0.0.1:${settings.PORT}`, ready: true, pending_events: 0 },
+      database: { bytes: expect.any(Number) },
+      projects: [{ project_id: 'demo' }, { project_id: 'other' }],
+      keys: [{ project_id: 'demo' }],
+    })
+    process.child.kill('SIGINT')
+    expect(await process.exit).toBe(130)
+  })
+
+  test('exits with 1 without a server that is ready', async () => {
+    const { status, stdout, stderr } = await flowtrailWith({ ...settings, PORT: '1' })('status')
+    expect(stdout).toMatch(/^Server {4}http:\/\/127\.0\.0\.1:1: no response: .+\nDatabase {2}/)
+    expect({ status, stderr }).toEqual({
+      ...{ status: 1, stderr: 'flowtrail: The server at http://127.0.0.1:1 is not ready\n' },
+    })
+  })
+
+  test('says that something else is there', async () => {
+    const other = createServer((_, response) => response.writeHead(404).end('no')).listen(0, '127.0.0.1')
+    onTestFinished(() => {
+      other.close()
+      other.closeAllConnections()
+    })
+    await new Promise((resolve) => other.once('listening', resolve))
+    const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
+    const { status, stdout } = await flowtrailWith(settings)('status', '--url', `${url}/`)
+    expect(status).toBe(1)
+    expect(stdout).toContain(`Server    ${url}: no response: ${url}/metrics is not that of Flowtrail (status 404)\n`)
+  })
+})
