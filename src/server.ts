@@ -129,8 +129,10 @@ async function start(
 async function prepare(config: Config, url: string, options: ServeOptions, log: Running['log']): Promise<void> {
   const db = connect(url, { max: 1 })
   try {
-    const migrations = await ensureMigrated(config, db)
-    if (migrations.length > 0) log.info({ migrations }, 'migrated the schema')
+    const { applied, newer } = await ensureMigrated(config, db, { onBlocked: (message) => log.warn(message) })
+    if (applied.length > 0) log.info({ migrations: applied }, 'migrated the schema')
+    if (newer.length > 0)
+      log.warn({ migrations: newer }, 'the schema is that of the next release; this one runs on it too')
     await options.prepare?.(db, url)
   } finally {
     await db.destroy()

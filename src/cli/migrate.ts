@@ -6,22 +6,24 @@ import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
 import { printRows } from './output.ts'
 
-export const migrateCommand = ({ env, stdout }: Context) =>
+export const migrateCommand = ({ env, stdout, stderr }: Context) =>
   new Command('migrate')
     .description('apply pending migrations; idempotent, and safe to run concurrently')
-    .option('--status', 'only list the migrations and when each was applied')
+    .option('--status', 'only list the migrations, when each was applied, and whether this release knows it')
     .option('--json', 'print JSON')
     .action(({ status, json }: { status?: boolean; json?: boolean }) =>
       onServer(readConfig(env), async ({ url }) => {
         const db = connect(url)
         try {
-          const applied = status ? [] : await migrate(db)
-          const rows = (await migrationStatus(db)).map(({ name, executedAt }) => ({
+          const onBlocked = (message: string) => void stderr.write(`${message}\n`)
+          const applied = status ? [] : await migrate(db, { onBlocked })
+          const rows = (await migrationStatus(db)).map(({ name, appliedAt, isKnown }) => ({
             migration: name,
-            applied_at: executedAt?.toISOString() ?? null,
+            applied_at: appliedAt?.toISOString() ?? null,
+            known: isKnown,
             ...(!status && { new: applied.includes(name) }),
           }))
-          await printRows(stdout, rows, ['migration', 'applied_at', ...(status ? [] : ['new'])], json)
+          await printRows(stdout, rows, ['migration', 'applied_at', 'known', ...(status ? [] : ['new'])], json)
         } finally {
           await db.destroy()
         }

@@ -1,7 +1,7 @@
 import { Kysely, PostgresDialect } from 'kysely'
 import type pg from 'pg'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
-import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
+import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
@@ -65,23 +65,25 @@ async function refuseTransactionPooler(url: string): Promise<void> {
 }
 
 /**
- * Makes sure that the schema is the newest: the embedded database is migrated, the operator's is only checked.
+ * Makes sure that this release runs on the schema: the embedded database is migrated, the operator's is only checked.
  *
- * @returns the migrations that were applied
- * @throws Error when the operator's database has pending migrations, naming the command that applies them, or when the
- * schema is newer than this release
+ * @returns the migrations that were applied, and those of the next release, which were found
+ * @throws Error when the operator's database has pending migrations, naming the command that applies them, or when this
+ * release is too old for the schema
  */
-export async function ensureMigrated({ databaseUrl }: DatabaseLocation, db: Database): Promise<string[]> {
-  const newer = await newerMigrations(db)
-  if (newer.length > 0) {
-    throw new Error(`A newer release has migrated the database (${newer.join(', ')}). Run that release`)
-  }
-  if (databaseUrl === undefined) return migrate(db)
-  const pending = (await migrationStatus(db)).filter((migration) => !migration.executedAt).map(({ name }) => name)
+export async function ensureMigrated(
+  { databaseUrl }: DatabaseLocation,
+  db: Database,
+  options: MigrateOptions = {},
+): Promise<{ applied: string[]; newer: string[] }> {
+  const applied = databaseUrl === undefined ? await migrate(db, options) : []
+  const status = await migrationStatus(db)
+  const newer = newerMigrations(status)
+  const pending = pendingMigrations(status)
   if (pending.length > 0) {
     throw new Error(`Pending migrations: ${pending.join(', ')}. Run: ${FLOWTRAIL} migrate`)
   }
-  return []
+  return { applied, newer }
 }
 
 /** Opens Kysely on a pool of its own, with a connection for each query under way; `destroy()` closes both. */

@@ -1,14 +1,13 @@
-import { readdirSync } from 'node:fs'
-import path from 'node:path'
 import { expect, test } from 'vitest'
+import { withPool } from '../../src/database/open.ts'
 import { createTestDatabase } from '../support/database.ts'
-import { flowtrailProcessWith, flowtrailWith, printed, ROOT } from './run.ts'
-
-const MIGRATIONS = readdirSync(path.join(ROOT, 'db/migrations')).map((file) => file.replace(/\.ts$/, ''))
+import { MIGRATIONS, schemaNumber } from '../support/next-release.ts'
+import { flowtrailProcessWith, flowtrailWith, printed } from './run.ts'
 
 interface Row {
   migration: string
   applied_at: string | null
+  known: boolean
   new?: boolean
 }
 
@@ -19,9 +18,11 @@ test('migrate migrates an empty database once, and no other command runs before'
   const rows = async (...args: string[]) => JSON.parse(await printed(flowtrail('migrate', '--json', ...args))) as Row[]
 
   for (let look = 0; look < 2; look += 1) {
-    expect(await rows('--status')).toEqual(MIGRATIONS.map((migration) => ({ migration, applied_at: null })))
+    expect(await rows('--status')).toEqual(
+      MIGRATIONS.map((migration) => ({ migration, applied_at: null, known: true })),
+    )
   }
-  expect(await printed(flowtrail('migrate', '--status'))).toMatch(/^migration +applied_at\n0001-schema +-/)
+  expect(await printed(flowtrail('migrate', '--status'))).toMatch(/^migration +applied_at +known\n0001-schema +- +true/)
   for (const command of ['serve', 'projects list', 'demo', 'import -']) {
     const run = command === 'serve' ? flowtrailProcessWith(settings) : flowtrail
     expect(await run(...command.split(' ')), command).toEqual({
@@ -32,11 +33,38 @@ test('migrate migrates an empty database once, and no other command runs before'
   }
 
   const applied_at = expect.stringMatching(/^20\d\d-\d\d-\d\dT[\d:.]+Z$/)
-  expect(await rows()).toEqual(MIGRATIONS.map((migration) => ({ migration, applied_at, new: true })))
+  expect(await rows()).toEqual(MIGRATIONS.map((migration) => ({ migration, applied_at, known: true, new: true })))
   const status = await rows('--status')
-  expect(status).toEqual(MIGRATIONS.map((migration) => ({ migration, applied_at })))
+  expect(status).toEqual(MIGRATIONS.map((migration) => ({ migration, applied_at, known: true })))
   expect(await rows()).toEqual(status.map((row) => ({ ...row, new: false })))
-  expect(await printed(flowtrail('migrate'))).toMatch(/^migration +applied_at +new\n0001-schema +20\S+ +false/)
+  expect(await printed(flowtrail('migrate'))).toMatch(
+    /^migration +applied_at +known +new\n0001-schema +20\S+ +true +false/,
+  )
   expect(await printed(flowtrail('projects', 'list'))).toBe('project_id  name')
+  await database.drop()
+})
+
+test('on the schema of the release after the next, nothing runs, and migrate --status names what is not known', async () => {
+  const database = await createTestDatabase()
+  const settings = { DATABASE_URL: database.url, LOG_LEVEL: 'warn' }
+  const flowtrail = flowtrailWith(settings)
+  const names = [1, 2].map((after) => `${schemaNumber(after)}-later`)
+  await withPool(database.url, (pool) =>
+    pool.query("INSERT INTO kysely_migration SELECT unnest($1::text[]), '2036-01-01T00:00:00.000Z'", [names]),
+  )
+  for (const command of ['serve', 'migrate', 'projects list', 'import -']) {
+    const run = command === 'serve' ? flowtrailProcessWith(settings) : flowtrail
+    expect(await run(...command.split(' ')), command).toEqual({
+      status: 1,
+      stdout: '',
+      stderr:
+        `flowtrail: This release runs on the schema of ${schemaNumber(0)} and of ${schemaNumber(1)}, ` +
+        `but the database has ${names[1]}. Install the release that migrated it, or the one before\n`,
+    })
+  }
+  const rows = JSON.parse(await printed(flowtrail('migrate', '--status', '--json'))) as Row[]
+  expect(rows.slice(-2)).toEqual(
+    names.map((migration) => ({ migration, applied_at: '2036-01-01T00:00:00.000Z', known: false })),
+  )
   await database.drop()
 })

@@ -1,15 +1,14 @@
-import { readdirSync } from 'node:fs'
 import { sql } from 'kysely'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { migrate, migrationStatus, newerMigrations } from '../../db/migrate.ts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { migrate, migrationStatus } from '../../db/migrate.ts'
 import * as schema from '../../db/migrations/0001-schema.ts'
 import * as positions from '../../db/migrations/0002-positions.ts'
-import { connect } from '../../src/database/open.ts'
+import { connect, ensureMigrated } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { runFlowtrail } from '../support/service.ts'
-
-const MIGRATIONS = readdirSync(new URL('../../db/migrations', import.meta.url)).map((file) => file.replace('.ts', ''))
+import { MIGRATIONS, providerOf, schemaNumber } from '../support/next-release.ts'
+import { kill, runFlowtrail } from '../support/service.ts'
+import { holdLock } from '../support/waiting.ts'
 
 let database: TestDatabase
 let db: Database
@@ -29,7 +28,7 @@ async function relations(): Promise<string[]> {
   return rows.map(({ relname }) => relname)
 }
 
-const applied = async () => (await migrationStatus(db)).flatMap(({ name, executedAt }) => (executedAt ? [name] : []))
+const applied = async () => (await migrationStatus(db)).flatMap(({ name, appliedAt }) => (appliedAt ? [name] : []))
 
 test('an empty database gets the whole schema, once', async () => {
   expect(await migrate(db)).toEqual(MIGRATIONS)
@@ -41,7 +40,7 @@ test('an empty database gets the whole schema, once', async () => {
 })
 
 test('the status of an empty database is that nothing is applied, and reading it changes nothing', async () => {
-  expect(await migrationStatus(db)).toMatchObject(MIGRATIONS.map((name) => ({ name, executedAt: undefined })))
+  expect(await migrationStatus(db)).toEqual(MIGRATIONS.map((name) => ({ name, appliedAt: undefined, isKnown: true })))
   expect(await relations()).toEqual([])
 })
 
@@ -72,15 +71,74 @@ test('a migration that fails leaves nothing behind, and can be run again once th
   expect(await migrate(db)).toEqual(MIGRATIONS)
 })
 
-test('a schema that a newer release has migrated is recognised, and the server does not start on it', async () => {
-  expect(await newerMigrations(db)).toEqual([])
-  await migrate(db)
-  expect(await newerMigrations(db)).toEqual([])
-  await sql`INSERT INTO kysely_migration VALUES ('9999-future', now()::text)`.execute(db)
-  expect(await newerMigrations(db)).toEqual(['9999-future'])
-  const server = runFlowtrail(['serve'], { DATABASE_URL: database.url })
-  expect(await server.exit).toBe(1)
-  expect(server.stderr()).toBe('flowtrail: A newer release has migrated the database (9999-future). Run that release\n')
+test('a migration that is killed leaves nothing behind, and can be run again', async () => {
+  // It creates others before the table that it waits for.
+  const obstacle = await holdLock(database.url, 'CREATE TABLE api_keys (stranger integer)')
+  const migrating = runFlowtrail(['migrate'], { DATABASE_URL: database.url })
+  await obstacle.waiting(1)
+  await kill(migrating)
+  await obstacle.release()
+  expect((await relations()).filter((name) => !name.startsWith('kysely_'))).toEqual([])
+  expect(await migrate(db)).toEqual(MIGRATIONS)
+})
+
+test('each migration is committed by itself: one that fails keeps those before it', async () => {
+  const migrations = providerOf({
+    '0001-first': 'CREATE TABLE first (id integer)',
+    '0002-second': 'CREATE TABLE second AS SELECT 1 / 0 AS id',
+  })
+  await expect(migrate(db, { migrations })).rejects.toMatchObject({ code: '22012' })
+  expect((await relations()).filter((name) => !name.startsWith('kysely_'))).toEqual(['first'])
+  const status = await migrationStatus(db, migrations)
+  expect(status.map(({ name, appliedAt }) => [name, appliedAt instanceof Date])).toEqual([
+    ['0001-first', true],
+    ['0002-second', false],
+  ])
+})
+
+test('a migration that waits for a reader lets others pass, says so, and goes on after the reader', async () => {
+  await sql`CREATE TABLE things (id integer)`.execute(db)
+  const migrations = providerOf({ '0001-note': 'ALTER TABLE things ADD COLUMN note text' })
+  const reader = await holdLock(database.url, 'SELECT FROM things')
+  const blocked = Promise.withResolvers<string>()
+  const migrating = migrate(db, { migrations, onBlocked: blocked.resolve })
+  expect(await blocked.promise).toMatch(
+    /^0001-note waits for a table in use \(pid \d+, .*, began \d+ s ago\); next try in 1 s$/,
+  )
+  await sql`INSERT INTO things VALUES (1)`.execute(db)
+  await reader.release()
+  expect(await migrating).toEqual(['0001-note'])
+})
+
+describe('a release', () => {
+  const pretendApplied = (...names: string[]) =>
+    sql`INSERT INTO kysely_migration SELECT name, now()::text FROM unnest(${names}::text[]) AS name`.execute(db)
+
+  test('changes nothing on the schema of the next one, and names its migrations', async () => {
+    await migrate(db)
+    const names = ['a', 'b'].map((name) => `${schemaNumber(1)}-${name}`)
+    await pretendApplied(...names)
+    expect(await migrate(db)).toEqual([])
+    const status = await migrationStatus(db)
+    expect(status.map(({ name, isKnown }) => [name, isKnown])).toEqual([
+      ...MIGRATIONS.map((name) => [name, true]),
+      ...names.map((name) => [name, false]),
+    ])
+  })
+
+  const [own, next] = [schemaNumber(0), schemaNumber(1)]
+  test.each([
+    ['of the one after the next', [`${next}-a`, `${schemaNumber(2)}-b`], `${schemaNumber(2)}-b`],
+    ['of another branch', [`${own}-other`, 'unnumbered'], `${own}-other, unnumbered`],
+  ])('refuses a schema %s', async (_, names, refused) => {
+    await migrate(db)
+    await pretendApplied(...names)
+    const message =
+      `This release runs on the schema of ${own} and of ${next}, but the database has ${refused}. ` +
+      'Install the release that migrated it, or the one before'
+    await expect(migrate(db)).rejects.toThrow(message)
+    await expect(ensureMigrated({ databaseUrl: database.url, dataDir: '' }, db)).rejects.toThrow(message)
+  })
 })
 
 test('events that are stored before they have positions get them by timestamp and id', async () => {

@@ -6,7 +6,6 @@ import { serviceEnvironment } from './extensions.ts'
 import { isNoWelcome, isServerLog, logSearch } from './log-keys.ts'
 
 const ROOT = path.join(import.meta.dirname, '../..')
-const FLOWTRAIL = path.join(ROOT, 'bin', 'flowtrail')
 
 /** A `flowtrail` process. */
 export interface Process {
@@ -23,12 +22,15 @@ export interface Service extends Process {
   address: string
 }
 
-/** Runs the command line in a child process, with these settings and without those of this process. */
-export function runFlowtrail(args: string[], settings: Record<string, string>): Process {
+/**
+ * Runs the command line in a child process, with these settings and without those of this process.
+ * @param root the checkout; by default this one
+ */
+export function runFlowtrail(args: string[], settings: Record<string, string>, root = ROOT): Process {
   const { PATH, TMPDIR, NODE_COMPILE_CACHE } = process.env
   const NODE_OPTIONS = [serviceEnvironment.NODE_OPTIONS, settings.NODE_OPTIONS].filter(Boolean).join(' ')
-  const child = spawn(FLOWTRAIL, args, {
-    cwd: ROOT,
+  const child = spawn(path.join(root, 'bin/flowtrail'), args, {
+    cwd: root,
     env: {
       // Those that are not set are left out.
       ...{ PATH, TMPDIR, NODE_COMPILE_CACHE },
@@ -46,9 +48,9 @@ export function runFlowtrail(args: string[], settings: Record<string, string>): 
 }
 
 /** Starts a server, on a free port unless the settings name one, and waits until it accepts requests. */
-export async function startService(settings: Record<string, string>): Promise<Service> {
+export async function startService(settings: Record<string, string>, root = ROOT): Promise<Service> {
   const PORT = settings.PORT ?? String(await freePort())
-  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT })
+  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT }, root)
   const listening = new Promise<void>((resolve) => {
     service.child.stderr?.on('data', () => {
       if (service.stderr().includes('Flowtrail is listening')) resolve()

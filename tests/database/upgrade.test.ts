@@ -1,0 +1,123 @@
+import { rm, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { flowtrailWith, printed, untilPrinted } from '../cli/run.ts'
+import { createLedgerKey, NO_DISCREPANCIES } from '../faults/trials/ledger.ts'
+import { Load } from '../faults/trials/load.ts'
+import { fillFixture } from '../recording/fixture.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createNextRelease, MIGRATIONS, NEXT_MIGRATIONS } from '../support/next-release.ts'
+import { kill, runFlowtrail, type Service, startService } from '../support/service.ts'
+import { holdLock } from '../support/waiting.ts'
+
+let database: TestDatabase
+let db: Database
+let nextRelease: string
+const services: Service[] = []
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 2 })
+  await fillFixture(database.url)
+  nextRelease = await createNextRelease()
+})
+afterAll(async () => {
+  await Promise.all(services.map(kill))
+  await db.destroy()
+  await database.drop()
+  await rm(nextRelease, { recursive: true })
+})
+
+test('under load, the schema gets the next migrations, and servers of both releases run on it', {
+  timeout: 120_000,
+}, async () => {
+  const settings = { DATABASE_URL: database.url }
+  const start = async (root?: string) => {
+    const service = await startService(settings, root)
+    services.push(service)
+    return service
+  }
+  const key = await createLedgerKey(db)
+  const loads: Load[] = []
+  const startLoad = ({ address }: Service) => {
+    const load = new Load(address, key)
+    loads.push(load)
+    return load
+  }
+
+  // The reader of an export, as slow as it likes, is in the way of the migration, and of nothing else.
+  const old = await start()
+  const oldLoad = startLoad(old)
+  await oldLoad.untilServed()
+  const reader = await holdLock(database.url, 'SELECT count(*) FROM events')
+  const migration = runFlowtrail(['migrate', '--json'], settings, nextRelease)
+  await untilPrinted(migration, 'waits for a table in use', 'stderr')
+  await oldLoad.untilServed()
+  expect(migration.child.exitCode).toBeNull()
+  await reader.release()
+  expect(await migration.exit).toBe(0)
+  const rows = JSON.parse(migration.stdout()) as { migration: string; new: boolean }[]
+  expect(rows.filter((row) => row.new).map((row) => row.migration)).toEqual(NEXT_MIGRATIONS)
+  await oldLoad.untilServed()
+
+  const newLoad = startLoad(await start(nextRelease))
+  await Promise.all([oldLoad.untilServed(), newLoad.untilServed()])
+
+  // A rollback: the old release starts on the newer schema.
+  await oldLoad.stop()
+  const before = await oldLoad.ledger.discrepancies(db)
+  old.child.kill('SIGTERM')
+  expect(await old.exit).toBe(0)
+  const rolledBack = await start()
+  expect(rolledBack.stdout()).toContain(
+    `"migrations":${JSON.stringify(NEXT_MIGRATIONS)},"msg":"the schema is that of the next release`,
+  )
+  const rolledBackLoad = startLoad(rolledBack)
+  await Promise.all([rolledBackLoad.untilServed(), newLoad.untilServed()])
+
+  await Promise.all([rolledBackLoad, newLoad].map((load) => load.stop()))
+  const after = await Promise.all([rolledBackLoad, newLoad].map((load) => load.ledger.discrepancies(db)))
+  expect([before, ...after]).toEqual(loads.map(() => NO_DISCREPANCIES))
+  for (const { counts, ledger, reads } of loads) {
+    expect(counts).toEqual({ posts: { 200: ledger.acknowledged }, reads: { 200: reads[200], 503: 0 } })
+  }
+})
+
+test('every command of the old release runs on the schema of the next', async () => {
+  const settings = { DATABASE_URL: database.url, DATA_DIR: nextRelease }
+  const flowtrail = flowtrailWith(settings)
+  expect(await runFlowtrail(['migrate'], settings, nextRelease).exit).toBe(0)
+
+  const status = JSON.parse(await printed(flowtrail('migrate', '--status', '--json')))
+  expect(status.map((row: { migration: string; known: boolean }) => [row.migration, row.known])).toEqual([
+    ...MIGRATIONS.map((name) => [name, true]),
+    ...NEXT_MIGRATIONS.map((name) => [name, false]),
+  ])
+  const again = JSON.parse(await printed(flowtrail('migrate', '--json')))
+  expect(again).toEqual(status.map((row: object) => ({ ...row, new: false })))
+
+  await printed(flowtrail('projects', 'create', 'acme'))
+  await printed(flowtrail('projects', 'rename', 'acme', 'Acme'))
+  expect(await printed(flowtrail('projects', 'list'))).toMatch(/^acme +Acme$/m)
+  const key = await printed(flowtrail('keys', 'create', '--project', 'acme'))
+  const successor = await printed(flowtrail('keys', 'rotate', key.slice(3, 15)))
+  await printed(flowtrail('keys', 'revoke', key.slice(3, 15)))
+  expect(await printed(flowtrail('keys', 'list', '--project', 'acme'))).toContain(successor.slice(3, 15))
+  await printed(flowtrail('demo', '--entries', '3', '--project', 'acme'))
+  const exported = path.join(nextRelease, 'acme.ndjson')
+  const lines = await printed(flowtrail('export', '--project', 'acme'))
+  await writeFile(exported, `${lines}\n`)
+  expect(await printed(flowtrail('import', exported))).toMatch(/^entry +3 +0 +0 +3$/m)
+  expect(await printed(flowtrail('projects', 'stats', 'acme'))).toMatch(/^acme /m)
+  const records = lines.split('\n').map((line) => JSON.parse(line))
+  const { contact_id, identifiers } = records.find((record) => record.type === 'contact')
+  const identifier = `${identifiers[0].key}=${identifiers[0].value}`
+  const found = await printed(flowtrail('contacts', 'find', '--project', 'acme', '--identifier', identifier))
+  expect(found).toContain(contact_id)
+  expect(await printed(flowtrail('contacts', 'export', contact_id, '--project', 'acme'))).toContain(identifiers[0].key)
+  const tail = runFlowtrail(['tail', '--project', 'acme', '--since', 'start'], settings)
+  onTestFinished(() => kill(tail))
+  expect(await untilPrinted(tail, '\n')).toContain('flowpage.viewed')
+})
