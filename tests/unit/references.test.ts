@@ -106,6 +106,12 @@ test('docs/reliability.md names a test for each promise, by its title', () => {
   expect(missing.map(([row]) => row)).toEqual([])
 })
 
+test('docs/upgrading.md lists the schema of every migration', () => {
+  const numbers = readdirSync(path.join(ROOT, 'db/migrations')).map((file) => file.slice(0, 4))
+  const listed = [...read('docs/upgrading.md').matchAll(/^\| (\d{4}) \|/gm)].map(([, number]) => number)
+  expect(listed).toEqual([...new Set(numbers)])
+})
+
 test('SECURITY.md names the tests against each risk of the OWASP API Security Top 10', () => {
   const rows = [...read('SECURITY.md').matchAll(/^\| (API\d+) .* \| (.*) \|$/gm)]
   expect(rows.map(([, risk]) => risk)).toEqual(Array.from({ length: 10 }, (_, i) => `API${i + 1}`))
