@@ -31,6 +31,8 @@ export interface MigrateOptions {
   migrations?: MigrationProvider
   /** Called with a line that says what is in the way of a migration, and when it is tried again. */
   onBlocked?: (message: string) => void
+  /** Ends the wait between two tries. */
+  signal?: AbortSignal
 }
 
 /**
@@ -39,11 +41,12 @@ export interface MigrateOptions {
  * a table at once lets the others pass and tries again, for as long as it takes.
  *
  * @returns the names of the migrations that this call applied; none on a schema of the next release
- * @throws PostgreSQL's error for the failing statement, of whose migration nothing is kept, or that of `newerMigrations`
+ * @throws PostgreSQL's error for the failing statement, of whose migration nothing is kept, that of `newerMigrations`, or an
+ * AbortError
  */
 export async function migrate<DB>(
   db: Kysely<DB>,
-  { migrations = RELEASED, onBlocked = () => {} }: MigrateOptions = {},
+  { migrations = RELEASED, onBlocked = () => {}, signal }: MigrateOptions = {},
 ): Promise<string[]> {
   const migrator = new Migrator({ db, provider: withLockTimeout(migrations) })
   const applied: string[] = []
@@ -57,7 +60,7 @@ export async function migrate<DB>(
       if (!IN_THE_WAY.includes((error as { code?: string }).code ?? '')) throw error
       const pause_ms = Math.min(1_000 * 2 ** failures, MAX_PAUSE_ms)
       onBlocked(`${next} waits for a table in use${await oldestTransaction(db)}; next try in ${pause_ms / 1_000} s`)
-      await sleep(pause_ms)
+      await sleep(pause_ms, undefined, { signal })
       failures += 1
     } else {
       applied.push(...results.map(({ migrationName }) => migrationName))
@@ -81,7 +84,8 @@ const withLockTimeout = (provider: MigrationProvider): MigrationProvider => ({
 /** Describes what is most likely in the way. Of the transactions of other users, PostgreSQL does not tell. */
 async function oldestTransaction<DB>(db: Kysely<DB>): Promise<string> {
   const { rows } = await sql<{ pid: number; application: string; age_s: number }>`
-    SELECT pid, application_name AS application, extract(epoch FROM clock_timestamp() - xact_start)::integer AS age_s
+    SELECT pid, coalesce(nullif(application_name, ''), 'unnamed') AS application,
+      extract(epoch FROM clock_timestamp() - xact_start)::integer AS age_s
     FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
     ORDER BY xact_start LIMIT 1`.execute(db)

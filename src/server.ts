@@ -93,7 +93,11 @@ async function start(
   cleanup.defer(() => postgres.release())
   if (stop.aborted) return
 
-  await prepare(config, postgres.url, options, log)
+  try {
+    await prepare(config, postgres.url, options, { log, stop })
+  } catch (error) {
+    if (!stop.aborted) throw error
+  }
   if (stop.aborted) return
 
   const { read, write, import: imports, statementTimeout_ms } = config.connections
@@ -126,10 +130,18 @@ async function start(
 }
 
 /** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */
-async function prepare(config: Config, url: string, options: ServeOptions, log: Running['log']): Promise<void> {
+async function prepare(
+  config: Config,
+  url: string,
+  options: ServeOptions,
+  { log, stop }: Pick<Running, 'log' | 'stop'>,
+): Promise<void> {
   const db = connect(url, { max: 1 })
   try {
-    const { applied, newer } = await ensureMigrated(config, db, { onBlocked: (message) => log.warn(message) })
+    const { applied, newer } = await ensureMigrated(config, db, {
+      onBlocked: (message) => log.warn(message),
+      signal: stop,
+    })
     if (applied.length > 0) log.info({ migrations: applied }, 'migrated the schema')
     if (newer.length > 0)
       log.warn({ migrations: newer }, 'the schema is that of the next release; this one runs on it too')

@@ -1,7 +1,8 @@
 import { rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import { connect } from '../../src/database/open.ts'
+import { migrate } from '../../db/migrate.ts'
+import { connect, withServer } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { flowtrailWith, printed, untilPrinted } from '../cli/run.ts'
 import { createLedgerKey, NO_DISCREPANCIES } from '../faults/trials/ledger.ts'
@@ -9,7 +10,7 @@ import { Load } from '../faults/trials/load.ts'
 import { fillFixture } from '../recording/fixture.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createNextRelease, MIGRATIONS, NEXT_MIGRATIONS } from '../support/next-release.ts'
-import { kill, runFlowtrail, type Service, startService } from '../support/service.ts'
+import { freePort, kill, runFlowtrail, type Service, startService } from '../support/service.ts'
 import { holdLock } from '../support/waiting.ts'
 
 let database: TestDatabase
@@ -120,4 +121,19 @@ test('every command of the old release runs on the schema of the next', async ()
   const tail = runFlowtrail(['tail', '--project', 'acme', '--since', 'start'], settings)
   onTestFinished(() => kill(tail))
   expect(await untilPrinted(tail, '\n')).toContain('flowpage.viewed')
+})
+
+test('a server that waits to migrate the embedded database can be stopped', async () => {
+  const settings = { DATA_DIR: path.join(nextRelease, 'data'), PORT: String(await freePort()) }
+  await withServer({ databaseUrl: undefined, dataDir: settings.DATA_DIR }, async ({ url }) => {
+    const embedded = connect(url)
+    await migrate(embedded).finally(() => embedded.destroy())
+    const reader = await holdLock(url, 'SELECT FROM events')
+    const service = runFlowtrail(['serve'], settings, nextRelease)
+    onTestFinished(() => kill(service))
+    await untilPrinted(service, 'waits for a table in use')
+    service.child.kill('SIGTERM')
+    expect(await service.exit).toBe(0)
+    await reader.release()
+  })
 })
