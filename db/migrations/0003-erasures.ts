@@ -1,9 +1,6 @@
 import { type Kysely, sql } from 'kysely'
 
-/**
- * What was erased (ADR 0027), and what finds the idempotency keys of an event, without which each deleted event would read
- * all keys of its project.
- */
+/** What was erased (ADR 0027). */
 const statements = [
   `CREATE TABLE erasures (
     project_id text COLLATE "C" NOT NULL REFERENCES projects (project_id),
@@ -14,7 +11,6 @@ const statements = [
     erased_at timestamptz(3) NOT NULL,
     PRIMARY KEY (project_id, position)
   )`,
-  'CREATE INDEX idempotency_keys_event_id_idx ON idempotency_keys (project_id, event_id)',
   `DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
       PERFORM create_distributed_table('erasures', 'project_id');

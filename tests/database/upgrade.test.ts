@@ -1,5 +1,6 @@
 import { rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
+import { sql } from 'kysely'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { migrate } from '../../db/migrate.ts'
 import { connect, withServer } from '../../src/database/open.ts'
@@ -7,6 +8,7 @@ import type { Database } from '../../src/database/pool.ts'
 import { flowtrailWith, printed, untilPrinted } from '../cli/run.ts'
 import { createLedgerKey, NO_DISCREPANCIES } from '../faults/trials/ledger.ts'
 import { Load } from '../faults/trials/load.ts'
+import { TRIAL_OPTIONS } from '../faults/trials/trial.ts'
 import { fillFixture } from '../recording/fixture.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createNextRelease, MIGRATIONS, NEXT_MIGRATIONS } from '../support/next-release.ts'
@@ -31,60 +33,62 @@ afterAll(async () => {
   await rm(nextRelease, { recursive: true })
 })
 
-test('under load, the schema gets the next migrations, and servers of both releases run on it', {
-  timeout: 120_000,
-}, async () => {
-  const settings = { DATABASE_URL: database.url }
-  const start = async (root?: string) => {
-    const service = await startService(settings, root)
-    services.push(service)
-    return service
-  }
-  const key = await createLedgerKey(db)
-  const loads: Load[] = []
-  const startLoad = ({ address }: Service) => {
-    const load = new Load(address, key)
-    loads.push(load)
-    return load
-  }
+test(
+  'under load, the schema gets the next migrations, and servers of both releases run on it',
+  TRIAL_OPTIONS,
+  async () => {
+    const settings = { DATABASE_URL: database.url }
+    const start = async (root?: string) => {
+      const service = await startService(settings, root)
+      services.push(service)
+      return service
+    }
+    const key = await createLedgerKey(db)
+    const loads: Load[] = []
+    const startLoad = ({ address }: Service) => {
+      const load = new Load(address, key)
+      loads.push(load)
+      return load
+    }
 
-  // The reader of an export, as slow as it likes, is in the way of the migration, and of nothing else.
-  const old = await start()
-  const oldLoad = startLoad(old)
-  await oldLoad.untilServed()
-  const reader = await holdLock(database.url, 'SELECT count(*) FROM events')
-  const migration = runFlowtrail(['migrate', '--json'], settings, nextRelease)
-  await untilPrinted(migration, 'waits for a table in use', 'stderr')
-  await oldLoad.untilServed()
-  expect(migration.child.exitCode).toBeNull()
-  await reader.release()
-  expect(await migration.exit).toBe(0)
-  const rows = JSON.parse(migration.stdout()) as { migration: string; new: boolean }[]
-  expect(rows.filter((row) => row.new).map((row) => row.migration)).toEqual(NEXT_MIGRATIONS)
-  await oldLoad.untilServed()
+    // The reader of an export, as slow as it likes, is in the way of the migration, and of nothing else.
+    const old = await start()
+    const oldLoad = startLoad(old)
+    await oldLoad.untilServed()
+    const reader = await holdLock(database.url, 'SELECT count(*) FROM events')
+    const migration = runFlowtrail(['migrate', '--json'], settings, nextRelease)
+    await untilPrinted(migration, 'waits for a table in use', 'stderr')
+    await oldLoad.untilServed()
+    expect(migration.child.exitCode).toBeNull()
+    await reader.release()
+    expect(await migration.exit).toBe(0)
+    const rows = JSON.parse(migration.stdout()) as { migration: string; new: boolean }[]
+    expect(rows.filter((row) => row.new).map((row) => row.migration)).toEqual(NEXT_MIGRATIONS)
+    await oldLoad.untilServed()
 
-  const newLoad = startLoad(await start(nextRelease))
-  await Promise.all([oldLoad.untilServed(), newLoad.untilServed()])
+    const newLoad = startLoad(await start(nextRelease))
+    await Promise.all([oldLoad.untilServed(), newLoad.untilServed()])
 
-  // A rollback: the old release starts on the newer schema.
-  await oldLoad.stop()
-  const before = await oldLoad.ledger.discrepancies(db)
-  old.child.kill('SIGTERM')
-  expect(await old.exit).toBe(0)
-  const rolledBack = await start()
-  expect(rolledBack.stdout()).toContain(
-    `"migrations":${JSON.stringify(NEXT_MIGRATIONS)},"msg":"the schema is that of the next release`,
-  )
-  const rolledBackLoad = startLoad(rolledBack)
-  await Promise.all([rolledBackLoad.untilServed(), newLoad.untilServed()])
+    // A rollback: the old release starts on the newer schema.
+    await oldLoad.stop()
+    const before = await oldLoad.ledger.discrepancies(db)
+    old.child.kill('SIGTERM')
+    expect(await old.exit).toBe(0)
+    const rolledBack = await start()
+    expect(rolledBack.stdout()).toContain(
+      `"migrations":${JSON.stringify(NEXT_MIGRATIONS)},"msg":"the schema is that of the next release`,
+    )
+    const rolledBackLoad = startLoad(rolledBack)
+    await Promise.all([rolledBackLoad.untilServed(), newLoad.untilServed()])
 
-  await Promise.all([rolledBackLoad, newLoad].map((load) => load.stop()))
-  const after = await Promise.all([rolledBackLoad, newLoad].map((load) => load.ledger.discrepancies(db)))
-  expect([before, ...after]).toEqual(loads.map(() => NO_DISCREPANCIES))
-  for (const { counts, ledger, reads } of loads) {
-    expect(counts).toEqual({ posts: { 200: ledger.acknowledged }, reads: { 200: reads[200], 503: 0 } })
-  }
-})
+    await Promise.all([rolledBackLoad, newLoad].map((load) => load.stop()))
+    const after = await Promise.all([rolledBackLoad, newLoad].map((load) => load.ledger.discrepancies(db)))
+    expect([before, ...after]).toEqual(loads.map(() => NO_DISCREPANCIES))
+    for (const { counts, ledger, reads } of loads) {
+      expect(counts).toEqual({ posts: { 200: ledger.acknowledged }, reads: { 200: reads[200], 503: 0 } })
+    }
+  },
+)
 
 test('every command of the old release runs on the schema of the next', async () => {
   const settings = { DATABASE_URL: database.url, DATA_DIR: nextRelease }
@@ -118,9 +122,13 @@ test('every command of the old release runs on the schema of the next', async ()
   const found = await printed(flowtrail('contacts', 'find', '--project', 'acme', '--identifier', identifier))
   expect(found).toContain(contact_id)
   expect(await printed(flowtrail('contacts', 'export', contact_id, '--project', 'acme'))).toContain(identifiers[0].key)
+  await printed(flowtrail('contacts', 'erase', contact_id, '--project', 'acme', '--yes'))
   const tail = runFlowtrail(['tail', '--project', 'acme', '--since', 'start'], settings)
   onTestFinished(() => kill(tail))
   expect(await untilPrinted(tail, '\n')).toContain('flowpage.viewed')
+  await printed(flowtrail('compact'))
+  await sql`INSERT INTO labels VALUES ('acme', 'label')`.execute(db)
+  await printed(flowtrail('projects', 'delete', 'acme', '--yes'))
 })
 
 test('a server that waits to migrate the embedded database can be stopped', async () => {

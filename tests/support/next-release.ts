@@ -22,7 +22,7 @@ const GROWING = ['api_keys', 'contacts', 'contact_identifiers', 'entries', 'even
 const STATEMENTS = [
   ...GROWING.map((table) => `ALTER TABLE ${table} ADD COLUMN note text, ADD COLUMN uses integer NOT NULL DEFAULT 0`),
   `CREATE TABLE labels (
-    project_id text COLLATE "C" REFERENCES projects (project_id),
+    project_id text COLLATE "C" REFERENCES projects (project_id) ON DELETE CASCADE,
     label_id text COLLATE "C",
     PRIMARY KEY (project_id, label_id)
   )`,
