@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults soak connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package image format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -108,6 +108,11 @@ generate: node_modules/.installed ## Regenerate generated/ and the import table 
 
 package: node_modules/.installed ## Pack the product, without tests and tools, as an npm package: flowtrail-VERSION.tgz
 	@npm pack --loglevel=error
+
+image: node_modules/.installed ## Build the image of deploy/docker from the package: flowtrail:VERSION (needs Docker; BUILD=options of docker build)
+	@context=$$(mktemp -d) && trap 'rm -r "$$context"' EXIT && cp package-lock.json "$$context" && \
+	  package=$$(npm pack --silent --pack-destination "$$context") && version=$${package#flowtrail-} && tag=flowtrail:$${version%.tgz} && \
+	  docker build $(BUILD) --file deploy/docker/Dockerfile --tag "$$tag" "$$context" && echo "$$tag"
 
 sbom: ## Print the packages of package-lock.json as CycloneDX, with licences and hashes; those of development are marked
 	@# All of them: npm's --omit=dev also omits production packages that development needs, too (npm/cli#7909).
