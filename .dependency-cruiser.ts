@@ -21,6 +21,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/cli': {
     imports: [
       'src/server.ts',
+      'src/doctor',
       'src/demo',
       'src/transfer',
       'src/feed',
@@ -101,6 +102,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     imports: ['src/queries', 'src/database', 'src/config.ts', 'type generated', 'src/domain'],
     packages: ['type pg', 'uuid'],
   },
+  'src/doctor': { imports: ['src/database', 'db', 'src/config.ts', 'src/release.ts'], packages: ['type pg'] },
   'src/demo': { imports: ['src/transfer', 'type generated', 'src/domain'], packages: [] },
   'src/transfer': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['pg', 'pg-copy-streams'] },
   'src/queries': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['kysely', 'pg', 'uuid'] },

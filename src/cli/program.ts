@@ -4,6 +4,7 @@ import { compactCommand } from './compact.ts'
 import { contactsCommand } from './contacts.ts'
 import type { Context } from './context.ts'
 import { demoCommand } from './demo.ts'
+import { doctorCommand } from './doctor.ts'
 import { exportCommand } from './export.ts'
 import { importCommand } from './import.ts'
 import { keysCommand } from './keys.ts'
@@ -31,6 +32,7 @@ export function createProgram(context: Context): Command {
   const commands = [
     serveCommand,
     migrateCommand,
+    doctorCommand,
     demoCommand,
     projectsCommand,
     keysCommand,

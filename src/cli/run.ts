@@ -1,4 +1,5 @@
 import { CommanderError } from 'commander'
+import { adviceFor, isConnecting } from '../database/advice.ts'
 import type { Context } from './context.ts'
 import { Interrupted } from './interruptible.ts'
 import { createProgram } from './program.ts'
@@ -32,6 +33,7 @@ function describe(error: unknown): string {
   const errors = error instanceof AggregateError ? error.errors : [error]
   const messages = errors.map((one) => (one instanceof Error ? one.message || one.name : String(one)))
   const message = [...new Set(messages)].join('; ').replace(/\s*\n\s*/g, ' ')
-  const isUnreachable = errors.some((one) => ['connect', 'getaddrinfo'].includes(one?.syscall))
-  return isUnreachable ? `Cannot connect to the database: ${message}` : message
+  const advice = adviceFor(error)
+  const described = errors.some(isConnecting) ? `Cannot connect to the database: ${message}` : message
+  return advice === undefined ? described : `${described}. ${advice}`
 }

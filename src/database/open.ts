@@ -16,6 +16,12 @@ const EMBEDDED = {
   },
 }
 
+/** What is said of a pooler in transaction mode. */
+export const TRANSACTION_POOLER = {
+  problem: 'pooler in transaction mode, which loses session settings and prepared statements between transactions',
+  fix: 'Connect to PostgreSQL directly, or set the pooler to session mode (PgBouncer: pool_mode = session)',
+}
+
 /** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
 export interface DatabaseLocation {
   databaseUrl: string | undefined
@@ -58,10 +64,7 @@ async function refuseTransactionPooler(url: string): Promise<void> {
   } finally {
     await pool.end()
   }
-  throw new Error(
-    'DATABASE_URL leads through a pooler in transaction mode, which loses session settings and prepared statements ' +
-      'between transactions. Connect to PostgreSQL directly, or set the pooler to session mode (PgBouncer: pool_mode = session)',
-  )
+  throw new Error(`DATABASE_URL leads through a ${TRANSACTION_POOLER.problem}. ${TRANSACTION_POOLER.fix}`)
 }
 
 /**

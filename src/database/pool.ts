@@ -1,3 +1,5 @@
+import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import type { Kysely } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
@@ -69,6 +71,17 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   return pool
 }
 
-/** Destroys the socket of a client, which pg does not expose: the queries under way on it fail. */
-export const destroySocket = (client: pg.ClientBase): void =>
-  ((client as pg.Client).connection as unknown as { stream: { destroy: () => void } }).stream.destroy()
+/** The socket of a client, which pg does not expose. */
+const socketOf = (client: pg.ClientBase): Socket =>
+  ((client as pg.Client).connection as unknown as { stream: Socket }).stream
+
+/** Destroys the socket of a client: the queries under way on it fail. */
+export const destroySocket = (client: pg.ClientBase): void => void socketOf(client).destroy()
+
+/** How a connection is secured: by a socket of this machine or a loopback address, by TLS, or not at all. */
+export function securityOf(client: pg.ClientBase): 'local' | 'verified' | 'unverified' | 'none' {
+  const socket = socketOf(client)
+  if (socket instanceof TLSSocket) return socket.authorized ? 'verified' : 'unverified'
+  const { remoteAddress } = socket
+  return remoteAddress === undefined || /^(::ffff:)?127\.|^::1$/.test(remoteAddress) ? 'local' : 'none'
+}

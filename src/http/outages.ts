@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { adviceFor } from '../database/advice.ts'
 import { isOutage } from '../database/failures.ts'
 
 declare module 'fastify' {
@@ -46,10 +47,8 @@ export function reportOutages(apps: readonly FastifyInstance[], ping: () => Prom
       return
     }
     outage = { start_ms: now_ms, last_ms: now_ms, failures: 1 }
-    app.log.error(
-      { err: error },
-      'the database is unavailable: requests get a 503 until it is back. Check that PostgreSQL runs and that DATABASE_URL is right',
-    )
+    const advice = adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
+    app.log.error({ err: error }, `the database is unavailable: requests get a 503 until it is back. ${advice}`)
     timer = setTimeout(check, CHECK_INTERVAL_ms, outage).unref()
   }
   for (const each of apps) each.decorate('onOutage', onOutage)

@@ -19,6 +19,7 @@ const flowtrailProcess = flowtrailProcessWith(settings)
 const COMMANDS = [
   'serve',
   'migrate',
+  'doctor',
   'demo',
   'projects',
   'projects create',
@@ -135,7 +136,9 @@ describe('a failure is one line, with status 1', () => {
     expect(await run(...line.split(' '))).toEqual({
       status: 1,
       stdout: '',
-      stderr: 'flowtrail: Cannot connect to the database: connect ECONNREFUSED 127.0.0.1:1\n',
+      stderr:
+        'flowtrail: Cannot connect to the database: connect ECONNREFUSED 127.0.0.1:1. ' +
+        'Nothing listens there: start PostgreSQL, or correct host and port in DATABASE_URL\n',
     })
   })
 

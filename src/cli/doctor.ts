@@ -1,0 +1,34 @@
+import { Command } from 'commander'
+import { type Config, readConfig } from '../config.ts'
+import { diagnose } from '../doctor/diagnose.ts'
+import type { CheckedFinding } from '../doctor/findings.ts'
+import type { Context } from './context.ts'
+import { onServer } from './interruptible.ts'
+import { CommandError, print, printable } from './output.ts'
+
+export const doctorCommand = ({ env, stdout }: Context) =>
+  new Command('doctor')
+    .description('check the installation and say what to fix; fails if there is an error')
+    .option('--json', 'print JSON')
+    .action(async ({ json }: { json?: boolean }) => {
+      const config = readConfig(env)
+      const findings: CheckedFinding[] = []
+      await onUrl(config, async (url) => {
+        for await (const finding of diagnose(url, config)) {
+          findings.push(finding)
+          if (!json) await print(stdout, lineOf(finding))
+        }
+      })
+      if (json) await print(stdout, `${JSON.stringify(findings, null, 2)}\n`)
+      const errors = findings.filter(({ status }) => status === 'error').map(({ check }) => check)
+      if (errors.length > 0) throw new CommandError(`Errors found: ${errors.join(', ')}`)
+    })
+
+/** A database that cannot be reached or used is a finding, too; only an embedded one must be started before. */
+const onUrl = (config: Config, work: (url: string) => Promise<void>): Promise<void> =>
+  config.databaseUrl === undefined ? onServer(config, ({ url }) => work(url)) : work(config.databaseUrl)
+
+function lineOf({ check, status, finding, fix }: CheckedFinding): string {
+  const advice = fix === undefined ? '' : `. Fix: ${fix}`
+  return `${status.padEnd(7)}  ${check.padEnd(18)}  ${printable(finding + advice)}\n`
+}

@@ -1,0 +1,125 @@
+import { statfs } from 'node:fs/promises'
+import type pg from 'pg'
+import { migrationStatus, newerMigrations } from '../../db/migrate.ts'
+import type { Config } from '../config.ts'
+import { adviceFor } from '../database/advice.ts'
+import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
+import { createPool, securityOf } from '../database/pool.ts'
+import { keepsSessions } from '../database/sessions.ts'
+import { FLOWTRAIL } from '../release.ts'
+import { checkDocument } from './document.ts'
+import { type CheckedFinding, error, type Finding, ok, warning } from './findings.ts'
+import { judgeClock, SESSION_CHECKS } from './session-checks.ts'
+
+/** PostgreSQL stops when its disk is full, and an import of a gigabyte takes several. */
+const MIN_FREE_GiB = { error: 0.25, warning: 2 }
+
+/**
+ * Checks an installation: the connection and, if there is one, all else. Nothing is changed.
+ *
+ * @param url of the database, that of a running embedded one if it has none of its own
+ * @returns each finding once it is there
+ */
+export async function* diagnose(url: string, config: Config): AsyncGenerator<CheckedFinding> {
+  const connection = await attempt(() => checkConnection(url))
+  yield { check: 'connection', ...connection }
+  if (connection.status !== 'error') yield* checkDatabase(url, config)
+  const isEmbedded = config.databaseUrl === undefined
+  if (isEmbedded) yield { check: 'disk', ...(await attempt(() => checkDisk(config.dataDir))) }
+  yield { check: 'document', ...(await attempt(() => checkDocument(config))) }
+}
+
+async function* checkDatabase(url: string, config: Config): AsyncGenerator<CheckedFinding> {
+  yield { check: 'pooler', ...(await attempt(() => checkPooler(url))) }
+  const pool = createPool(url, { max: 1 })
+  try {
+    for (const { name, sql, judge } of SESSION_CHECKS) {
+      const check = async () => judge((await pool.query(sql)).rows[0], config)
+      yield { check: name, ...(await attempt(check, unchecked)) }
+    }
+    yield { check: 'clock', ...(await attempt(() => checkClock(pool))) }
+  } finally {
+    await pool.end()
+  }
+  yield { check: 'schema', ...(await attempt(() => checkSchema(url, config))) }
+}
+
+/** What a check finds, or that it failed. */
+async function attempt(check: () => Promise<Finding>, failed = error): Promise<Finding> {
+  try {
+    return await check()
+  } catch (cause) {
+    const { message } = cause instanceof AggregateError ? cause.errors[0] : (cause as Error)
+    return failed(message, adviceFor(cause) ?? 'See docs/operations.md#checking-an-installation')
+  }
+}
+
+/** Some providers hide settings and catalogs. */
+const unchecked = (problem: string, fix: string) => warning(`cannot be checked: ${problem}`, fix)
+
+const checkConnection = (url: string): Promise<Finding> =>
+  withPool(url, async (pool) => {
+    const client = await pool.connect()
+    try {
+      const { rows } = await client.query('SELECT current_user AS role, current_database() AS database')
+      const { role, database } = rows[0]
+      const found = `${role} is connected to the database ${database}`
+      const security = securityOf(client)
+      if (security === 'local') return ok(`${found}, within this machine`)
+      if (security === 'verified') return ok(`${found}, by TLS`)
+      const insecure = security === 'none' ? 'without TLS' : 'by TLS, but any server is trusted'
+      return warning(
+        `${found}, ${insecure}: whoever is in between reads everything`,
+        'Add sslmode=verify-full to DATABASE_URL, and sslrootcert if the certificate is of a private CA',
+      )
+    } finally {
+      client.release()
+    }
+  })
+
+async function checkPooler(url: string): Promise<Finding> {
+  const pool = createPool(url, { max: 2 })
+  try {
+    const { problem, fix } = TRANSACTION_POOLER
+    return (await keepsSessions(pool)) ? ok('none in transaction mode') : error(problem, fix)
+  } finally {
+    await pool.end()
+  }
+}
+
+async function checkClock(pool: pg.Pool): Promise<Finding> {
+  const start_ms = Date.now()
+  const { rows } = await pool.query('SELECT extract(epoch FROM clock_timestamp())::float8 * 1000 AS now_ms')
+  const end_ms = Date.now()
+  // PostgreSQL has looked at its clock at some time in between.
+  const error_ms = (end_ms - start_ms) / 2
+  return judgeClock(start_ms + error_ms - rows[0].now_ms, error_ms)
+}
+
+async function checkSchema(url: string, { databaseUrl }: Config): Promise<Finding> {
+  const db = connect(url, { max: 1 })
+  try {
+    const newer = await newerMigrations(db)
+    if (newer.length > 0) return error(`of a newer release: ${newer.join(', ')}`, 'Run that release')
+    const pending = (await migrationStatus(db)).filter(({ executedAt }) => !executedAt).map(({ name }) => name)
+    if (pending.length === 0) return ok('up to date')
+    const found = `pending migrations: ${pending.join(', ')}`
+    return databaseUrl === undefined
+      ? ok(`${found}; the next command applies them`)
+      : error(found, `${FLOWTRAIL} migrate`)
+  } finally {
+    await db.destroy()
+  }
+}
+
+async function checkDisk(dataDir: string): Promise<Finding> {
+  const { bavail, bsize } = await statfs(dataDir)
+  return judgeDisk((bavail * bsize) / 2 ** 30, dataDir)
+}
+
+/** @param free_GiB how much is free for the data directory */
+export function judgeDisk(free_GiB: number, dataDir: string): Finding {
+  const found = `${free_GiB.toFixed(1)} GiB are free for ${dataDir}`
+  if (free_GiB >= MIN_FREE_GiB.warning) return ok(found)
+  return (free_GiB < MIN_FREE_GiB.error ? error : warning)(found, 'Free or add space, or move DATA_DIR')
+}

@@ -1,0 +1,45 @@
+import { readFile } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
+import type { Config } from '../config.ts'
+import { type Finding, ok, warning } from './findings.ts'
+
+const DOCUMENT = new URL('../../generated/openapi.json', import.meta.url)
+const TIMEOUT_ms = 5_000
+
+interface ApiDocument {
+  info?: { title?: string; version?: string }
+}
+
+/** Whether the server that runs on this machine, if any does, serves the document of this release. */
+export async function checkDocument({ server: { host, port }, http: { basePath } }: Config): Promise<Finding> {
+  const installed = JSON.parse(await readFile(DOCUMENT, 'utf8')) as ApiDocument
+  const address = `http://${reachable(host)}:${port}${basePath}`
+  let served: ApiDocument
+  try {
+    const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
+    served = (await response.json()) as ApiDocument
+  } catch {
+    return ok(`${installed.info?.version} is installed; no server of it runs at ${address}`)
+  }
+  return judgeDocument(installed, served, address)
+}
+
+/** @param address where a server serves the other document */
+export function judgeDocument(installed: ApiDocument, served: ApiDocument, address: string): Finding {
+  const { title, version } = installed.info ?? {}
+  if (served.info?.title !== title) return ok(`${version} is installed; what runs at ${address} is not Flowtrail`)
+  const restart = 'Restart the server, or check that this is its installation'
+  if (served.info?.version !== version) {
+    return warning(`${version} is installed, but ${address} serves ${served.info?.version}`, restart)
+  }
+  return isDeepStrictEqual(comparable(installed), comparable(served))
+    ? ok(`${version} is installed, and served at ${address}`)
+    : warning(`${address} serves another ${version} than the one that is installed`, restart)
+}
+
+/** Without what depends on the server's address. */
+const comparable = (document: ApiDocument) => ({ ...document, servers: undefined, externalDocs: undefined })
+
+/** An address for a request to a server that listens on this host. */
+const reachable = (host: string) =>
+  ({ '0.0.0.0': '127.0.0.1', '::': '[::1]' })[host] ?? (host.includes(':') ? `[${host}]` : host)
