@@ -83,20 +83,26 @@ const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'
 /** In the checkout, wherever a command is run; of an installed package, which updates replace, in the working directory. */
 const DEFAULT_DATA_DIR = isCheckout ? path.join(import.meta.dirname, '..', '.data') : '.data'
 
-/** Whether it is a URL that the driver can parse. The driver alone also accepts other forms, such as a socket path. */
-function isConnectionString(text: string): boolean {
-  if (!/^postgres(ql)?:\/\//.test(text)) return false
-  try {
-    new pg.Client(text)
-    return true
-  } catch {
-    return false
-  }
-}
+/**
+ * pg 8 takes these modes for verify-full, says so on standard error, and will take them for weaker ones. Whoever wants the
+ * weaker ones, as libpq knows them, says uselibpqcompat=true.
+ */
+const OLD_SSL_MODE = /([?&]sslmode=)(prefer|require|verify-ca)(?=&|$)/
 
 const postgresUrl = makeValidator((text) => {
-  if (isConnectionString(text)) return text
-  throw new Error('must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail')
+  const form = 'must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail'
+  // The driver alone also accepts other forms, such as a socket path.
+  if (!/^postgres(ql)?:\/\//.test(text)) throw new Error(form)
+  const url = /[?&]uselibpqcompat=true/.test(text) ? text : text.replace(OLD_SSL_MODE, '$1verify-full')
+  if (/[?&]pgbouncer=(?!true(&|$))/.test(url)) throw new Error('its pgbouncer must be true, or left out')
+  try {
+    new pg.Client(url)
+    return url
+  } catch (error) {
+    // A file of sslrootcert, sslcert or sslkey.
+    const { code, message } = error as NodeJS.ErrnoException
+    throw new Error(code === 'ENOENT' || code === 'EACCES' ? message : form)
+  }
 })
 
 const basePath = makeValidator((text) => {

@@ -6,6 +6,7 @@ import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
+import { asPooler, usesPooler } from './pooler-client.ts'
 import { keepsSessions } from './sessions.ts'
 
 const EMBEDDED = {
@@ -19,7 +20,7 @@ const EMBEDDED = {
 /** What is said of a pooler in transaction mode. */
 export const TRANSACTION_POOLER = {
   problem: 'pooler in transaction mode, which loses session settings and prepared statements between transactions',
-  fix: 'Connect to PostgreSQL directly, or set the pooler to session mode (PgBouncer: pool_mode = session)',
+  fix: 'Add pgbouncer=true to DATABASE_URL, connect to PostgreSQL directly, or set the pooler to session mode',
 }
 
 /** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
@@ -58,7 +59,9 @@ export async function openServer(
 }
 
 async function refuseTransactionPooler(url: string): Promise<void> {
-  const pool = createPool(url)
+  if (usesPooler(url)) return
+  // Sessions that others may use, too, must not get our settings.
+  const pool = createPool(asPooler(url))
   try {
     if (await keepsSessions(pool)) return
   } finally {

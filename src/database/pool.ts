@@ -3,11 +3,15 @@ import { TLSSocket } from 'node:tls'
 import type { Kysely } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
+import { poolerClient, usesPooler } from './pooler-client.ts'
 import { typeParsers } from './type-parsers.ts'
 
 export type Database = Kysely<DB>
 
-/** What the queries rely on. Each session sets it itself, so that no setting of the server or the role can change it. */
+/**
+ * What the queries rely on. Each session sets it itself, or behind a pooler each transaction, so that no setting of the server
+ * or the role can change it.
+ */
 const SESSION_SETTINGS = {
   timezone: 'UTC',
   datestyle: 'ISO',
@@ -41,6 +45,13 @@ export interface PoolOptions {
  * @param url a PostgreSQL connection string
  */
 export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
+  const timeout = String(options.statementTimeout_ms ?? 0)
+  const settings = {
+    ...SESSION_SETTINGS,
+    statement_timeout: timeout,
+    // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
+    idle_in_transaction_session_timeout: timeout,
+  }
   const pool = new pg.Pool({
     connectionString: url,
     max: options.max,
@@ -51,17 +62,14 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     idleTimeoutMillis: options.idleTimeout_ms,
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
-    onConnect: async (client) => {
-      const timeout = String(options.statementTimeout_ms ?? 0)
-      const settings = {
-        ...SESSION_SETTINGS,
-        statement_timeout: timeout,
-        // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
-        idle_in_transaction_session_timeout: timeout,
-      }
-      const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
-      await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
-    },
+    ...(usesPooler(url)
+      ? { Client: poolerClient(settings) }
+      : {
+          onConnect: async (client: pg.ClientBase) => {
+            const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
+            await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
+          },
+        }),
   })
   // A connection that breaks also emits `error`, which ends the process if nothing listens. While the connection is in
   // use, its query fails; while it is idle, the pool removes it.

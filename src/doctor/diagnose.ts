@@ -5,6 +5,7 @@ import type { Config } from '../config.ts'
 import { adviceFor } from '../database/advice.ts'
 import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
 import { createPool, securityOf } from '../database/pool.ts'
+import { asPooler, usesPooler } from '../database/pooler-client.ts'
 import { keepsSessions } from '../database/sessions.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { checkDocument } from './document.ts'
@@ -31,7 +32,7 @@ export async function* diagnose(url: string, config: Config): AsyncGenerator<Che
 
 async function* checkDatabase(url: string, config: Config): AsyncGenerator<CheckedFinding> {
   yield { check: 'pooler', ...(await attempt(() => checkPooler(url))) }
-  const pool = createPool(url, { max: 1 })
+  const pool = createPool(asPooler(url), { max: 1 })
   try {
     for (const { name, sql, judge } of SESSION_CHECKS) {
       const check = async () => judge((await pool.query(sql)).rows[0], config)
@@ -43,6 +44,8 @@ async function* checkDatabase(url: string, config: Config): AsyncGenerator<Check
   }
   yield { check: 'schema', ...(await attempt(() => checkSchema(url, config))) }
 }
+
+// The database may be behind a pooler whose sessions others use, too, and must not get our settings: asPooler.
 
 /** What a check finds, or that it failed. */
 async function attempt(check: () => Promise<Finding>, failed = error): Promise<Finding> {
@@ -58,7 +61,7 @@ async function attempt(check: () => Promise<Finding>, failed = error): Promise<F
 const unchecked = (problem: string, fix: string) => warning(`cannot be checked: ${problem}`, fix)
 
 const checkConnection = (url: string): Promise<Finding> =>
-  withPool(url, async (pool) => {
+  withPool(asPooler(url), async (pool) => {
     const client = await pool.connect()
     try {
       const { rows } = await client.query('SELECT current_user AS role, current_database() AS database')
@@ -78,10 +81,11 @@ const checkConnection = (url: string): Promise<Finding> =>
   })
 
 async function checkPooler(url: string): Promise<Finding> {
-  const pool = createPool(url, { max: 2 })
+  const pool = createPool(asPooler(url), { max: 2 })
   try {
     const { problem, fix } = TRANSACTION_POOLER
-    return (await keepsSessions(pool)) ? ok('none in transaction mode') : error(problem, fix)
+    if (await keepsSessions(pool)) return ok('none in transaction mode')
+    return usesPooler(url) ? ok('in transaction mode, as pgbouncer=true says') : error(problem, fix)
   } finally {
     await pool.end()
   }
@@ -97,7 +101,7 @@ async function checkClock(pool: pg.Pool): Promise<Finding> {
 }
 
 async function checkSchema(url: string, { databaseUrl }: Config): Promise<Finding> {
-  const db = connect(url, { max: 1 })
+  const db = connect(asPooler(url), { max: 1 })
   try {
     const newer = await newerMigrations(db)
     if (newer.length > 0) return error(`of a newer release: ${newer.join(', ')}`, 'Run that release')

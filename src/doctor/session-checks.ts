@@ -1,4 +1,5 @@
 import type { Config } from '../config.ts'
+import { usesPooler } from '../database/pooler-client.ts'
 import { error, type Finding, ok, warning } from './findings.ts'
 
 /** The majors of PostgreSQL that the tests run on. */
@@ -167,8 +168,10 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
 
 function judgeConnections(
   limits: { server: number; others: number; role: number; database: number },
-  { connections: { read, write, import: imports } }: Config,
+  { databaseUrl, connections: { read, write, import: imports } }: Config,
 ): Finding {
+  if (databaseUrl !== undefined && usesPooler(databaseUrl))
+    return ok("those of the pooler count, which PostgreSQL's hide")
   const needed = read + write + imports
   const all = `one server takes up to ${needed} (READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS)`
   const [limit, of, raise] = (

@@ -48,15 +48,19 @@ export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient)
 export class LazyTransaction {
   readonly #connect: () => Promise<pg.PoolClient>
   readonly #begin: (client: pg.PoolClient) => Promise<void>
-  readonly #cleanUp: string
+  readonly #cleanUp: readonly string[]
   #begun: Promise<pg.PoolClient> | undefined
 
   /**
    * @param connect takes a connection of a pool
    * @param begin begins the transaction on it
-   * @param cleanUp what to run after a ROLLBACK
+   * @param cleanUp the statements to run after a ROLLBACK
    */
-  constructor(connect: () => Promise<pg.PoolClient>, begin: (client: pg.PoolClient) => Promise<void>, cleanUp: string) {
+  constructor(
+    connect: () => Promise<pg.PoolClient>,
+    begin: (client: pg.PoolClient) => Promise<void>,
+    cleanUp: readonly string[],
+  ) {
     this.#connect = connect
     this.#begin = begin
     this.#cleanUp = cleanUp
@@ -86,7 +90,7 @@ export class LazyTransaction {
 
   /** Ends the transaction without a trace. @throws database errors */
   undo(): Promise<void> {
-    return this.#end('ROLLBACK', this.#cleanUp)
+    return this.#end('ROLLBACK', ...this.#cleanUp)
   }
 
   async #end(...commands: string[]): Promise<void> {

@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { isPooler } from '../database/pooler-client.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import { beginLongTransaction, LazyTransaction, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
@@ -6,7 +7,7 @@ import { LineSplitter } from './lines.ts'
 import { Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
-import { EMPTY_TABLES, ensureTables } from './tables.ts'
+import { CREATE_TABLES_OF_TRANSACTION, EMPTY_TABLES, ensureTables } from './tables.ts'
 
 export { ImportConflict, ImportError } from './issues.ts'
 
@@ -76,7 +77,7 @@ export interface ImportSummary {
  * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
  * input has ended.
  *
- * @param pool in pipeline mode or not; its connections keep temporary tables
+ * @param pool in pipeline mode or not; its connections keep temporary tables, unless they are those of a pooler
  * @param input bytes of UTF-8, or text
  * @throws ImportError for the first bad line; what the input throws; database errors
  */
@@ -98,11 +99,13 @@ export async function importRecords(
     beforeConnecting()
     return pool.connect()
   }
+  const keepsTables = !isPooler(pool)
   const begin = async (client: pg.PoolClient) => {
-    await ensureTables(client)
+    if (keepsTables) await ensureTables(client)
     await beginLongTransaction(client, 'READ COMMITTED', timeouts)
+    if (!keepsTables) await client.query(CREATE_TABLES_OF_TRANSACTION)
   }
-  const transaction = new LazyTransaction(connect, begin, EMPTY_TABLES)
+  const transaction = new LazyTransaction(connect, begin, keepsTables ? [EMPTY_TABLES] : [])
   try {
     const summary = await importInto(transaction, input, { now, project_id, maxValues, onProgress, sizes })
     await transaction.commit()

@@ -53,9 +53,14 @@ function stagedRows(kind: StagedKind): string {
   return `SELECT 0::bigint AS line, ${columns} FROM ${TARGET_TABLES[kind]}`
 }
 
-const CREATE_TABLES = [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const), ...FILLED_TABLES]
-  .map(([table, query]) => `CREATE TEMPORARY TABLE ${table} ON COMMIT DELETE ROWS AS ${query} WITH NO DATA`)
-  .join('; ')
+/** @param atCommit what becomes of the tables at the end of a transaction */
+const createTables = (atCommit: 'DELETE ROWS' | 'DROP') =>
+  [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const), ...FILLED_TABLES]
+    .map(([table, query]) => `CREATE TEMPORARY TABLE ${table} ON COMMIT ${atCommit} AS ${query} WITH NO DATA`)
+    .join('; ')
+const CREATE_TABLES = createTables('DELETE ROWS')
+/** Creates the temporary tables for one transaction, where a connection has no session of its own to keep them in. */
+export const CREATE_TABLES_OF_TRANSACTION = createTables('DROP')
 
 /**
  * A statement that empties the tables: any that touches one does, at its COMMIT. A ROLLBACK leaves the space of its rows, which

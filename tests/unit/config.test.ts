@@ -43,9 +43,19 @@ test.each<[string, string, string, unknown]>([
   ['ADMIN_PORT', '9464', 'server.admin', { host: '127.0.0.1', port: 9464 }],
   [
     'DATABASE_URL',
-    'postgres://u:p@db:5432/x?sslmode=require',
+    'postgres://u:p@db:5432/x?options=-cjit%3Doff&pgbouncer=true',
     'databaseUrl',
-    'postgres://u:p@db:5432/x?sslmode=require',
+    'postgres://u:p@db:5432/x?options=-cjit%3Doff&pgbouncer=true',
+  ],
+  // Today's meaning of these modes, which pg is about to change.
+  ['DATABASE_URL', 'postgres://db/x?sslmode=require&a=b', 'databaseUrl', 'postgres://db/x?sslmode=verify-full&a=b'],
+  ['DATABASE_URL', 'postgres://db/x?sslmode=verify-ca', 'databaseUrl', 'postgres://db/x?sslmode=verify-full'],
+  ['DATABASE_URL', 'postgres://db/x?sslmode=no-verify', 'databaseUrl', 'postgres://db/x?sslmode=no-verify'],
+  [
+    'DATABASE_URL',
+    'postgres://db/x?uselibpqcompat=true&sslmode=require',
+    'databaseUrl',
+    'postgres://db/x?uselibpqcompat=true&sslmode=require',
   ],
   ['DATABASE_URL', 'postgresql:///x?host=/run/pg', 'databaseUrl', 'postgresql:///x?host=/run/pg'],
   ['DATABASE_URL', 'postgres://me@/x?host=/run/pg', 'databaseUrl', 'postgres://me@/x?host=/run/pg'],
@@ -106,6 +116,16 @@ test.each<[string, string[], string]>([
     'DATABASE_URL',
     ['mysql://x', 'db:5432', 'postgres'],
     'must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail',
+  ],
+  [
+    'DATABASE_URL',
+    ['postgres://db/x?pgbouncer=1', 'postgres://db/x?pgbouncer=&a=b'],
+    'its pgbouncer must be true, or left out',
+  ],
+  [
+    'DATABASE_URL',
+    ['postgres://db/x?sslmode=verify-full&sslrootcert=/nowhere/ca.pem'],
+    "ENOENT: no such file or directory, open '/nowhere/ca.pem'",
   ],
   ['LOG_LEVEL', ['loud', 'INFO'], 'not in choices [fatal,error,warn,info,debug,trace,silent]'],
   [

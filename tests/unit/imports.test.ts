@@ -20,6 +20,7 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/feed', 'src/recording/custom-event.ts'],
   ['src/http', 'src/handlers/context.ts'],
   ['src/recording', 'src/http/operations.ts'],
+  ['src/doctor', 'src/queries/projects.ts'],
   ['src/demo', 'src/queries/projects.ts'],
   ['src/transfer', 'src/demo/project.ts'],
   ['src/queries', 'src/recording/custom-event.ts'],

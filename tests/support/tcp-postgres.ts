@@ -1,0 +1,110 @@
+import { type ChildProcess, execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { appendFile, chown, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import { promisify } from 'node:util'
+import { chooseAccount } from '../../db/embedded/account.ts'
+import { findBinaries } from '../../db/embedded/binaries.ts'
+import { freePort } from './service.ts'
+
+const run = promisify(execFile)
+
+/** A PostgreSQL of its own on a port, with passwords and TLS, as those of providers are. */
+export interface TcpPostgres {
+  port: number
+  /** The connection string for a role, whose password is its name. Its superuser is `admin`. */
+  url: (role: string, database: string, parameters?: string) => string
+  /** The certificate of the authority that signed the server's, which is for `localhost`. */
+  ca: string
+  /** Runs another program as the user of PostgreSQL's. It ends with the server. */
+  spawn: (program: string, args: string[]) => ChildProcess
+  /** A directory that this user may read and write. */
+  directory: string
+  stop: () => Promise<void>
+}
+
+export async function startTcpPostgres(settings: Record<string, string> = {}): Promise<TcpPostgres> {
+  const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-postgres-'))
+  const { initdb, postgres } = await findBinaries('')
+  const account = await chooseAccount(directory, directory, postgres, '')
+  const data = path.join(directory, 'data')
+  await mkdir(data, { mode: 0o700 })
+  await writeFile(path.join(directory, 'password'), 'admin')
+  await createCertificates(directory)
+  for (const name of ['.', ...(await readdir(directory))]) await chown(path.join(directory, name), account.owner, -1)
+
+  const children: ChildProcess[] = []
+  const spawn = (program: string, args: string[]) => {
+    const child = account.spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
+    children.push(child)
+    return child
+  }
+  const created = spawn(initdb, [
+    ...['-D', data, '--no-sync', '--encoding=UTF8', '--locale=C', '--username=admin'],
+    ...['--auth=scram-sha-256', `--pwfile=${directory}/password`],
+  ])
+  created.stderr?.resume()
+  const [status] = await once(created, 'exit')
+  if (status !== 0) throw new Error(`initdb ended with ${status}`)
+  // This role must use TLS.
+  const hba = ['hostssl all tls_only 127.0.0.1/32 scram-sha-256', 'host all tls_only 127.0.0.1/32 reject']
+  await writeFile(path.join(data, 'pg_hba.conf'), `${hba.join('\n')}\nhost all all 127.0.0.1/32 scram-sha-256\n`)
+  const port = await freePort()
+  const all = {
+    ...{ port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '', fsync: 'off' },
+    ...{ ssl: 'on', ssl_cert_file: `${directory}/server.pem`, ssl_key_file: `${directory}/server.key` },
+    ...settings,
+  }
+  await appendFile(
+    path.join(data, 'postgresql.conf'),
+    Object.entries(all)
+      .map(([k, v]) => `${k} = '${v}'\n`)
+      .join(''),
+  )
+  const server = spawn(postgres, ['-D', data])
+  await untilLogged(server, 'ready to accept connections')
+  return {
+    port,
+    url: (role, database, parameters = '') =>
+      `postgres://${role}:${role}@localhost:${port}/${database}${parameters && `?${parameters}`}`,
+    ca: `${directory}/ca.pem`,
+    spawn,
+    directory,
+    stop: async () => {
+      for (const child of children.reverse().filter(({ exitCode }) => exitCode === null)) {
+        const ended = once(child, 'exit')
+        child.kill('SIGINT')
+        await ended
+      }
+      await rm(directory, { recursive: true })
+    },
+  }
+}
+
+/** Waits until a process has written this to standard error. @throws Error with what it has written, if it ends before */
+export async function untilLogged({ stderr }: ChildProcess, wanted: string): Promise<void> {
+  const lines: string[] = []
+  for await (const line of createInterface(stderr as Readable)) {
+    lines.push(line)
+    if (!line.includes(wanted)) continue
+    // Leaving the loop has paused the stream, whose writer would wait.
+    stderr?.resume()
+    return
+  }
+  throw new Error(lines.join('\n'))
+}
+
+async function createCertificates(directory: string): Promise<void> {
+  const at = (name: string) => path.join(directory, name)
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2']
+  const ca = ['-subj', '/CN=test authority', '-keyout', at('ca.key'), '-out', at('ca.pem')]
+  await run('openssl', ['req', '-x509', ...key, ...ca])
+  await run('openssl', [
+    ...['req', '-x509', ...key, '-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-subj', '/CN=localhost'],
+    ...['-addext', 'subjectAltName=DNS:localhost', '-addext', 'basicConstraints=critical,CA:FALSE'],
+    ...['-keyout', at('server.key'), '-out', at('server.pem')],
+  ])
+}
