@@ -24,6 +24,7 @@ const ADVICE: Record<string, string> = {
   '57P03': 'PostgreSQL is starting or stopping: try again',
 }
 
+const OWNER = 'Use a DATABASE_URL of the role that owns the tables (docs/operations.md#least-privilege)'
 const UNTRUSTED = "Name the file of your provider's CA certificate in DATABASE_URL: sslrootcert=/path/to/ca.pem"
 for (const code of [
   'SELF_SIGNED_CERT_IN_CHAIN',
@@ -34,13 +35,12 @@ for (const code of [
   ADVICE[code] = UNTRUSTED
 }
 
-/** Messages of pg's own errors, which have no code. */
+/** What a code does not tell: errors of pg's own have none. */
 const ADVICE_BY_MESSAGE: [RegExp, string | undefined][] = [
+  [/permission denied for schema/, `Migrations need CREATE on it. ${OWNER}`],
+  [/must be owner of/, OWNER],
   [/server does not support SSL/, 'Enable TLS in PostgreSQL (ssl = on), or remove sslmode from DATABASE_URL'],
-  [
-    /password must be a string|no password/i,
-    'Add the password to DATABASE_URL: postgres://user:password@host/database',
-  ],
+  [/password must be a/, 'Add the password to DATABASE_URL: postgres://user:password@host/database'],
   [/timeout exceeded when trying to connect|timeout expired/, ADVICE.ETIMEDOUT],
 ]
 
@@ -52,7 +52,7 @@ export function adviceFor(error: unknown): string | undefined {
   // Files have codes such as ENOENT, too.
   const isOurs = error instanceof pg.DatabaseError || ('syscall' in error ? isConnecting(error) : true)
   const advice = isOurs && typeof code === 'string' ? ADVICE[code] : undefined
-  return advice ?? ADVICE_BY_MESSAGE.find(([message]) => message.test(error.message))?.[1]
+  return ADVICE_BY_MESSAGE.find(([message]) => message.test(error.message))?.[1] ?? advice
 }
 
 /** Whether it is Node's error of a connection, or of looking up its host. */

@@ -13,7 +13,7 @@ interface ApiDocument {
 /** Whether the server that runs on this machine, if any does, serves the document of this release. */
 export async function checkDocument({ server: { host, port }, http: { basePath } }: Config): Promise<Finding> {
   const installed = JSON.parse(await readFile(DOCUMENT, 'utf8')) as ApiDocument
-  const address = `http://${reachable(host)}:${port}${basePath}`
+  const address = `http://${host.includes(':') ? `[${host}]` : host}:${port}${basePath}`
   let served: ApiDocument
   try {
     const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
@@ -39,7 +39,3 @@ export function judgeDocument(installed: ApiDocument, served: ApiDocument, addre
 
 /** Without what depends on the server's address. */
 const comparable = (document: ApiDocument) => ({ ...document, servers: undefined, externalDocs: undefined })
-
-/** An address for a request to a server that listens on this host. */
-const reachable = (host: string) =>
-  ({ '0.0.0.0': '127.0.0.1', '::': '[::1]' })[host] ?? (host.includes(':') ? `[${host}]` : host)

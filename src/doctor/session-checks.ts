@@ -52,7 +52,11 @@ const PRIVILEGES = `
         AND (p = 'SELECT' OR c.relname NOT IN ('kysely_migration', 'kysely_migration_lock'))
         AND NOT has_table_privilege(c.oid, p)
       GROUP BY c.relname ORDER BY c.relname
-    ) AS missing`
+    ) AS missing,
+    NOT EXISTS (
+      SELECT FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+        AND c.relname NOT IN ('kysely_migration', 'kysely_migration_lock') AND NOT has_table_privilege(c.oid, 'DELETE')
+    ) AS deletes`
 
 /** The checks that need no more than a query, in the order in which they are printed. */
 export const SESSION_CHECKS: readonly SessionCheck[] = [
@@ -148,7 +152,7 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
   {
     name: 'privileges',
     sql: PRIVILEGES,
-    judge: ({ usage, ddl, temporary, role, database, missing }) => {
+    judge: ({ usage, ddl, deletes, temporary, role, database, missing }) => {
       const grants = [
         ...(usage ? [] : ['USAGE ON SCHEMA public']),
         ...(temporary ? [] : [`TEMPORARY ON DATABASE ${database}`]),
@@ -158,10 +162,11 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
         const all = grants.map((grant) => `GRANT ${grant} TO ${role}`).join('; ')
         return error(`${role} lacks ${grants.length} of those that the server needs`, all)
       }
-      const migrations = ddl
-        ? ''
-        : '; migrations need CREATE ON SCHEMA public, which it does not have: run them as the owner'
-      return ok(`${role} has ${HAS_TABLES}${migrations}`)
+      const lacking = [
+        ...(deletes ? [] : ['DELETE, which contacts erase and projects delete need']),
+        ...(ddl ? [] : ['CREATE ON SCHEMA public, which migrate needs: run that as the owner']),
+      ]
+      return ok([`${role} has ${HAS_TABLES}`, ...lacking].join('; it has no '))
     },
   },
 ]

@@ -18,6 +18,9 @@ test.each([
   [new AggregateError([fromNode('ECONNREFUSED', { syscall: 'connect' })]), /start PostgreSQL/],
   [new Error('The server does not support SSL connections'), /ssl = on/],
   [new Error('timeout exceeded when trying to connect'), /firewalls/],
+  [Object.assign(fromServer('42501'), { message: 'permission denied for schema public' }), /need CREATE on it/],
+  [Object.assign(fromServer('42501'), { message: 'must be owner of table events' }), /role that owns the tables/],
+  [new Error('SASL: client password must be a string'), /Add the password/],
   [new Error('a bug'), undefined],
   [undefined, undefined],
 ])('%j', (error, advice) => {

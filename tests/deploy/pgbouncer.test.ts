@@ -249,6 +249,11 @@ describe('through a pooler in transaction mode', () => {
     ])
   })
 
+  test('a command that no transaction can run says that it needs a direct connection', async () => {
+    const { status, stderr } = await flowtrail('compact')
+    expect([status, stderr]).toEqual([1, expect.stringMatching(/VACUUM cannot run .* leads to PostgreSQL directly/)])
+  })
+
   test('works directly, too', async () => {
     const lists = [direct, `${direct}?pgbouncer=true`].map((url) =>
       flowtrailWith({ DATABASE_URL: url })('projects', 'list'),
