@@ -1,6 +1,8 @@
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type Flowtrail, flowtrailWith, printed, temporaryDirectory } from '../cli/run.ts'
 import { onServer } from '../support/global-setup.ts'
 import { freePort, type Service, startService } from '../support/service.ts'
@@ -16,6 +18,7 @@ let postgres: TcpPostgres
 let folder: string
 let direct: string
 let pooled: string
+let pgbouncer: ChildProcess
 let service: Service
 let flowtrail: Flowtrail
 let key: string
@@ -32,7 +35,8 @@ beforeAll(async () => {
   ]
   for (const setting of unlike) await onServer(postgres.url('admin', 'postgres'), `ALTER ROLE app SET ${setting}`)
   direct = postgres.url('app', 'flowtrail')
-  pooled = `${direct.replace(String(postgres.port), String(await startPgBouncer()))}?pgbouncer=true`
+  pooled = `${direct.replace(String(postgres.port), String(await configurePgBouncer()))}?pgbouncer=true`
+  pgbouncer = await startPgBouncer()
   flowtrail = flowtrailWith({ DATABASE_URL: pooled })
   await printed(flowtrail('migrate'))
   await printed(flowtrail('projects', 'create', 'acme'))
@@ -47,7 +51,7 @@ beforeAll(async () => {
 })
 afterAll(() => cleanup.disposeAsync())
 
-async function startPgBouncer(): Promise<number> {
+async function configurePgBouncer(): Promise<number> {
   const port = await freePort()
   const lines = [
     '[databases]',
@@ -64,8 +68,13 @@ async function startPgBouncer(): Promise<number> {
   ]
   await writeFile(`${postgres.directory}/users.txt`, '"app" "app"\n')
   await writeFile(`${postgres.directory}/pgbouncer.ini`, lines.join('\n'))
-  await untilLogged(postgres.spawn('/usr/sbin/pgbouncer', [`${postgres.directory}/pgbouncer.ini`]), 'process up')
   return port
+}
+
+async function startPgBouncer(): Promise<ChildProcess> {
+  const child = postgres.spawn('/usr/sbin/pgbouncer', [`${postgres.directory}/pgbouncer.ini`])
+  await untilLogged(child, 'process up')
+  return child
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: bodies of all operations
@@ -252,6 +261,18 @@ describe('through a pooler in transaction mode', () => {
   test('a command that no transaction can run says that it needs a direct connection', async () => {
     const { status, stderr } = await flowtrail('compact')
     expect([status, stderr]).toEqual([1, expect.stringMatching(/VACUUM cannot run .* leads to PostgreSQL directly/)])
+  })
+
+  test('requests get a 503 while the pooler is away, and a 200 once it is back', async () => {
+    const requests = () => [call('/entries'), call('/events', { body: JSON.stringify(event('outage')) })]
+    const statuses = async () => (await Promise.all(requests())).map(({ status }) => status)
+    const ended = once(pgbouncer, 'exit')
+    pgbouncer.kill('SIGTERM')
+    await ended
+    // What is sent into a connection that has just been closed fails like what cannot connect.
+    expect(await statuses()).toEqual([503, 503])
+    pgbouncer = await startPgBouncer()
+    await vi.waitFor(async () => expect(await statuses()).toEqual([200, 200]), { timeout: 30_000 })
   })
 
   test('works directly, too', async () => {
