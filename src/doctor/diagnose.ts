@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises'
 import type pg from 'pg'
-import { migrationStatus, newerMigrations } from '../../db/migrate.ts'
+import { migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
 import { adviceFor } from '../database/advice.ts'
 import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
@@ -103,9 +103,10 @@ async function checkClock(pool: pg.Pool): Promise<Finding> {
 async function checkSchema(url: string, { databaseUrl }: Config): Promise<Finding> {
   const db = connect(asPooler(url), { max: 1 })
   try {
-    const newer = await newerMigrations(db)
-    if (newer.length > 0) return error(`of a newer release: ${newer.join(', ')}`, 'Run that release')
-    const pending = (await migrationStatus(db)).filter(({ executedAt }) => !executedAt).map(({ name }) => name)
+    const status = await migrationStatus(db)
+    const newer = newerMigrations(status)
+    const pending = pendingMigrations(status)
+    if (newer.length > 0) return ok(`of the next release (${newer.join(', ')}), which this one runs on, too`)
     if (pending.length === 0) return ok('up to date')
     const found = `pending migrations: ${pending.join(', ')}`
     return databaseUrl === undefined
