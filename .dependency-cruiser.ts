@@ -22,6 +22,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     imports: [
       'src/server.ts',
       'src/doctor',
+      'src/backup',
       'src/demo',
       'src/transfer',
       'src/feed',
@@ -105,6 +106,10 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/doctor': { imports: ['src/database', 'db', 'src/config.ts', 'src/release.ts'], packages: ['type pg'] },
   'src/demo': { imports: ['src/transfer', 'type generated', 'src/domain'], packages: [] },
   'src/transfer': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['pg', 'pg-copy-streams'] },
+  'src/backup': {
+    imports: ['db', 'src/transfer', 'src/database', 'src/release.ts'],
+    packages: ['pg', 'pg-copy-streams'],
+  },
   'src/queries': { imports: ['src/database', 'type generated', 'src/domain'], packages: ['kysely', 'pg', 'uuid'] },
   'src/database': {
     imports: ['db', 'db/embedded', 'type generated', 'src/config.ts', 'src/domain', 'src/release.ts'],

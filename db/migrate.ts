@@ -4,6 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Kysely, sql } from 'kysely'
 import { DEFAULT_MIGRATION_TABLE, type Migration, type MigrationProvider, Migrator } from 'kysely/migration'
 
+/** Where the schema keeps which migrations it has had. */
+export const MIGRATION_TABLE = DEFAULT_MIGRATION_TABLE
+
 const MIGRATIONS = new URL('./migrations/', import.meta.url)
 /** JavaScript in the package, which has its types beside it. */
 const MIGRATION = /^[\w-]+\.[jt]s$/
@@ -25,6 +28,16 @@ const RELEASED: MigrationProvider = {
     return Object.fromEntries(files.map((file, i) => [path.parse(file).name, modules[i] as Migration]))
   },
 }
+
+/** The names of the migrations of this release, oldest first. */
+export const knownMigrations = async (): Promise<string[]> => Object.keys(await RELEASED.getMigrations())
+
+/** The migrations of this release up to one of them, to migrate to an older schema. */
+export const migrationsUpTo = (last: string): MigrationProvider => ({
+  async getMigrations() {
+    return Object.fromEntries(Object.entries(await RELEASED.getMigrations()).filter(([name]) => name <= last))
+  },
+})
 
 export interface MigrateOptions {
   /** Those of this release without it. */
@@ -108,7 +121,7 @@ export async function migrationStatus<DB>(db: Kysely<DB>, migrations = RELEASED)
 }
 
 async function appliedMigrations<DB>(db: Kysely<DB>): Promise<Map<string, Date>> {
-  const table = DEFAULT_MIGRATION_TABLE
+  const table = MIGRATION_TABLE
   const { rows: found } = await sql<{ found: boolean }>`SELECT to_regclass(${table}) IS NOT NULL AS found`.execute(db)
   if (!found[0]?.found) return new Map()
   const { rows } = await sql<{ name: string; timestamp: string }>`

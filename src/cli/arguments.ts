@@ -2,6 +2,9 @@ import { isIPv6 } from 'node:net'
 import { InvalidArgumentError } from 'commander'
 import { idIssue } from '../domain/text.ts'
 
+/** In place of a file: standard input or output. */
+export const STDIO = '-'
+
 /** Parses the id of a project or another resource, for commander. */
 export function resourceId(text: string): string {
   const issue = idIssue(text)

@@ -4,12 +4,12 @@ import { readConfig } from '../config.ts'
 import { isRetryable } from '../database/failures.ts'
 import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
+import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, printable, printRows } from './output.ts'
 import { importProgress } from './progress.ts'
 
-const STDIN = '-'
 /** For so many keys it is said that identifiers differ by their type alone. */
 const MAX_MISMATCHES = 20
 const COLUMNS = ['type', 'read', 'added', 'updated', 'unchanged']
@@ -21,7 +21,7 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
     .option('--json', 'print JSON')
     .action(async (file: string, { json }: { json?: boolean }) => {
       const config = readConfig(env)
-      const handle = file === STDIN ? undefined : await openFile(file)
+      const handle = file === STDIO ? undefined : await openFile(file)
       try {
         await onDatabase(config, async (_, url) => {
           const summary = await load(url, handle, { stdin, stderr })
@@ -41,7 +41,8 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
       }
     })
 
-async function openFile(file: string): Promise<FileHandle> {
+/** @throws CommandError when there is no such file */
+export async function openFile(file: string): Promise<FileHandle> {
   const handle = await open(file).catch(({ code, message }: NodeJS.ErrnoException) => {
     throw new CommandError(code === 'ENOENT' ? `File ${file} does not exist` : `Cannot read ${file}: ${message}`)
   })

@@ -3,6 +3,9 @@ import type { Writable } from 'node:stream'
 /** A failure with a one-line message; the command exits with status 1. */
 export class CommandError extends Error {}
 
+/** What was given cannot be used; nothing was done. The command exits with status 2. */
+export class InputError extends CommandError {}
+
 export type Row = Record<string, string | number | boolean | null | readonly string[]>
 
 /** @throws the error of the write, such as EPIPE when the reader has closed it */

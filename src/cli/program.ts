@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { describeRelease } from '../release.ts'
+import { backupCommand } from './backup.ts'
 import { compactCommand } from './compact.ts'
 import { contactsCommand } from './contacts.ts'
 import type { Context } from './context.ts'
@@ -10,6 +11,7 @@ import { importCommand } from './import.ts'
 import { keysCommand } from './keys.ts'
 import { migrateCommand } from './migrate.ts'
 import { projectsCommand } from './projects.ts'
+import { restoreCommand } from './restore.ts'
 import { serveCommand } from './serve.ts'
 import { statusCommand } from './status.ts'
 import { tailCommand } from './tail.ts'
@@ -42,6 +44,8 @@ export function createProgram(context: Context): Command {
     tailCommand,
     statusCommand,
     compactCommand,
+    backupCommand,
+    restoreCommand,
   ]
   for (const command of commands) program.addCommand(command(context))
   configureOutput(program, context)

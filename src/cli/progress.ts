@@ -1,4 +1,5 @@
 import { type GenericFormatter, SingleBar } from 'cli-progress'
+import type { BackupProgress } from '../backup/backup.ts'
 import type { LiveCounts } from '../demo/live.ts'
 import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
@@ -46,6 +47,15 @@ export function exportProgress(stdout: Output, stderr: Output): Progress<ExportP
       line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
     },
     stop: () => line?.stop(),
+  }
+}
+
+export function backupProgress(stderr: Output, name: 'writing' | 'checking' | 'restoring'): Progress<BackupProgress> {
+  if (!stderr.isTTY) return SILENT
+  const line = new ProgressLine(stderr, name)
+  return {
+    update: ({ table, bytes }) => line.update(bytes, megabytes(bytes), table.replaceAll('_', ' ')),
+    stop: () => line.stop(),
   }
 }
 

@@ -2,6 +2,7 @@ import { CommanderError } from 'commander'
 import { adviceFor, isConnecting } from '../database/advice.ts'
 import type { Context } from './context.ts'
 import { Interrupted } from './interruptible.ts'
+import { InputError } from './output.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1
@@ -19,6 +20,7 @@ export async function run(args: readonly string[], context: Context): Promise<nu
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_ERROR
     if (error instanceof Interrupted) return fail(error.status, error.message)
+    if (error instanceof InputError) return fail(USAGE_ERROR, error.message)
     return isBrokenPipe(error) ? 0 : fail(FAILURE, describe(error))
   }
 }

@@ -21,12 +21,15 @@ export interface Outcome {
 
 export type Flowtrail = (...args: string[]) => Promise<Outcome>
 
-/** The command line with only these settings, run in this process: that takes a tenth of the time. Not for `serve`. */
-export function flowtrailWith(settings: Record<string, string>): Flowtrail {
+/**
+ * The command line with only these settings, run in this process: that takes a tenth of the time. Not for `serve`.
+ * @param input its standard input
+ */
+export function flowtrailWith(settings: Record<string, string>, input: Buffer[] = []): Flowtrail {
   return async (...args) => {
     if (/^serve( --demo)?$/.test(args.join(' '))) throw new Error('serve ends its process: use flowtrailProcessWith')
     const [stdout, stderr] = [new Collected(), new Collected()]
-    const status = await run(args, { env: settings, stdin: Readable.from([]), stdout, stderr })
+    const status = await run(args, { env: settings, stdin: Readable.from(input), stdout, stderr })
     logSearch()(stderr.text)
     return { status, stdout: stdout.text, stderr: stderr.text }
   }

@@ -41,6 +41,8 @@ const COMMANDS = [
   'tail',
   'status',
   'compact',
+  'backup',
+  'restore',
 ]
 
 describe('help', () => {

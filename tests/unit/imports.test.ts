@@ -23,6 +23,7 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/doctor', 'src/queries/projects.ts'],
   ['src/demo', 'src/queries/projects.ts'],
   ['src/transfer', 'src/demo/project.ts'],
+  ['src/backup', 'src/queries/projects.ts'],
   ['src/queries', 'src/recording/custom-event.ts'],
   ['src/database', 'src/queries/projects.ts'],
   ['src/config.ts', 'src/domain/text.ts'],

@@ -1,0 +1,98 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createWriteStream } from 'node:fs'
+import { open, rename, rm, stat } from 'node:fs/promises'
+import path from 'node:path'
+import type { Writable } from 'node:stream'
+import { finished } from 'node:stream/promises'
+import { Command } from 'commander'
+import { backUp, NoSchemaError } from '../backup/backup.ts'
+import { readConfig } from '../config.ts'
+import { withPool } from '../database/open.ts'
+import { STDIO } from './arguments.ts'
+import type { Context } from './context.ts'
+import { onServer } from './interruptible.ts'
+import { CommandError, InputError, printRows } from './output.ts'
+import { backupProgress } from './progress.ts'
+
+export const backupCommand = ({ env, stdout, stderr }: Context) =>
+  new Command('backup')
+    .description('write everything that is stored, keys too, while servers run')
+    .argument('<file>', 'path of a new file, or - for standard output')
+    .option('--force', 'replace the file if it exists')
+    .action(async (file: string, { force }: { force?: boolean }) => {
+      const config = readConfig(env)
+      if (file === STDIO && stdout.isTTY) throw new InputError('Standard output is a terminal; name a file')
+      const target = file === STDIO ? undefined : await newFile(file, force)
+      const progress = backupProgress(stderr, 'writing')
+      try {
+        await onServer(config, async ({ url }) => {
+          const output = target?.stream ?? stdout
+          const rows = await withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))
+          if (!target) return
+          await target.finish()
+          await printRows(stdout, rowsOf(rows), ['table', 'rows'])
+        })
+      } catch (error) {
+        throw described(error)
+      } finally {
+        progress.stop()
+        await target?.discard()
+      }
+    })
+
+/** The rows of a summary. @param rows how many rows each table has */
+export const rowsOf = (rows: Record<string, number>) => Object.entries(rows).map(([table, rows]) => ({ table, rows }))
+
+function described(error: unknown): unknown {
+  if (error instanceof NoSchemaError) {
+    return new InputError(`Nothing to back up: ${error.message}. Check DATABASE_URL or, without it, DATA_DIR`)
+  }
+  // To other commands it is no failure that their reader has read enough.
+  if ((error as NodeJS.ErrnoException).code === 'EPIPE') {
+    return new CommandError('Standard output was closed before the backup was complete')
+  }
+  return error
+}
+
+/** A file that gets its name once it is whole and on disk. Until then it is another one, which only its owner can read. */
+interface NewFile {
+  stream: Writable
+  finish: () => Promise<void>
+  /** Removes what is not finished. */
+  discard: () => Promise<void>
+}
+
+/** @throws InputError when the file cannot be written */
+async function newFile(file: string, force = false): Promise<NewFile> {
+  const unwritable = ({ message }: Error) => new InputError(`Cannot write ${file}: ${message.split(', ')[0]}`)
+  const existing = await stat(file).catch((error) => {
+    if (error.code !== 'ENOENT') throw unwritable(error)
+  })
+  if (existing && !existing.isFile()) throw new InputError(`${file} is no file; expected one, or - for standard output`)
+  if (existing && !force) throw new InputError(`File ${file} exists; name another, or replace it with --force`)
+  const partial = `${file}.${randomUUID()}.partial`
+  const stream = createWriteStream(partial, { flags: 'wx', mode: 0o600, flush: true })
+  await once(stream, 'open').catch((error) => {
+    throw unwritable(error)
+  })
+  return {
+    stream,
+    finish: async () => {
+      stream.end()
+      await finished(stream)
+      await rename(partial, file)
+      await syncDirectory(path.dirname(file))
+    },
+    discard: async () => {
+      stream.destroy()
+      await rm(partial, { force: true })
+    },
+  }
+}
+
+/** Makes the names of its files last. */
+async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory)
+  await handle.sync().finally(() => handle.close())
+}

@@ -1,0 +1,62 @@
+import { Command } from 'commander'
+import { BackupError, type BackupHeader, type BackupReader, readBackup } from '../backup/format.ts'
+import { checkBackup, restoreBackup, TargetError } from '../backup/restore.ts'
+import { readConfig } from '../config.ts'
+import { connect, withPool } from '../database/open.ts'
+import { STDIO } from './arguments.ts'
+import { rowsOf } from './backup.ts'
+import type { Context } from './context.ts'
+import { openFile } from './import.ts'
+import { onServer } from './interruptible.ts'
+import { InputError, printRows } from './output.ts'
+import { backupProgress } from './progress.ts'
+
+type Rows = Record<string, number>
+
+export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
+  new Command('restore')
+    .description('restore a backup into an empty database: all of it or nothing')
+    .argument('<file>', 'path of the file, or - for standard input')
+    .option('--check', 'only check that the backup is whole')
+    .action(async (file: string, { check }: { check?: boolean }) => {
+      const config = readConfig(env)
+      const handle = file === STDIO ? undefined : await openFile(file).catch(refuse)
+      const read = (work: (header: BackupHeader, reader: BackupReader) => Promise<Rows>) =>
+        readBackup(handle?.createReadStream({ autoClose: false, start: 0 }) ?? stdin, work)
+      const checked = async (header: BackupHeader, reader: BackupReader) => {
+        const { taken_at, version, postgresql } = header
+        stderr.write(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}\n`)
+        const progress = backupProgress(stderr, 'checking')
+        return checkBackup(reader, { onProgress: progress.update }).finally(progress.stop)
+      }
+      const restored = (header: BackupHeader, reader: BackupReader) =>
+        onServer(config, async ({ url }) => {
+          const progress = backupProgress(stderr, 'restoring')
+          const db = connect(url)
+          try {
+            const options = { onProgress: progress.update }
+            return await withPool(url, (pool) => restoreBackup(db, pool, header, reader, options))
+          } finally {
+            progress.stop()
+            await db.destroy()
+          }
+        })
+      try {
+        // What was damaged on its way is told before hours of work.
+        const rows = handle || check ? await read(checked) : undefined
+        await printRows(stdout, rowsOf(check && rows ? rows : await read(restored)), ['table', 'rows'])
+      } catch (error) {
+        throw described(error, handle ? file : 'Standard input')
+      } finally {
+        await handle?.close()
+      }
+    })
+
+const refuse = ({ message }: Error) => {
+  throw new InputError(message)
+}
+
+function described(error: unknown, name: string): unknown {
+  if (error instanceof BackupError) return new InputError(`${name} ${error.message}`)
+  return error instanceof TargetError ? new InputError(`Nothing was restored: ${error.message}`) : error
+}
