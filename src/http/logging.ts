@@ -2,6 +2,7 @@ import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogContro
 import type { ErrorCode } from '../domain/errors.ts'
 import { operationOf } from './operation-of.ts'
 import { onRequestEnd } from './request-end.ts'
+import { callerSpan } from './trace-context.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -16,14 +17,14 @@ interface Facts {
   /** That of an accepted key; any other could be any text. */
   projectId?: string
   errorCode?: ErrorCode
+  /** The id of its trace, if it is traced; otherwise that of its caller's is looked up. */
+  traceId?: string
   /** What its connection had sent before. */
   bytesBefore: number
 }
 
 /** Paths that monitors request all the time. */
-const PROBES = /\/(livez|readyz|metrics)$/
-/** W3C Trace Context, section 3.2. */
-const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})[\da-f]{16}-[\da-f]{2}(-|$)/
+export const PROBES = /\/(livez|readyz|metrics)$/
 
 /** What Fastify itself logs: nothing of requests, but with every line about one its id. */
 export const logController = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' })
@@ -54,7 +55,7 @@ export function logRequests(app: FastifyInstance, slow_ms: number): void {
 }
 
 function lineOf(request: FastifyRequest, { elapsedTime, statusCode, raw }: FastifyReply) {
-  const { keyId, projectId, errorCode, bytesBefore } = request.facts
+  const { keyId, projectId, errorCode, traceId, bytesBefore } = request.facts
   return {
     operation: operationOf(request),
     method: request.method,
@@ -64,7 +65,7 @@ function lineOf(request: FastifyRequest, { elapsedTime, statusCode, raw }: Fasti
     error_code: errorCode,
     duration_ms: Math.round(elapsedTime * 10) / 10,
     bytes: request.socket.bytesWritten - bytesBefore,
-    trace_id: traceIdOf(request),
+    trace_id: traceId ?? callerSpan(request.headers)?.traceId,
   }
 }
 
@@ -72,10 +73,4 @@ function levelOf(request: FastifyRequest, { statusCode }: FastifyReply, isSlow: 
   if (PROBES.test(request.routeOptions.url ?? '')) return 'debug'
   if (statusCode >= 500 && statusCode !== 503) return 'error'
   return isSlow || statusCode === 503 ? 'warn' : 'info'
-}
-
-/** The id of the trace that the caller has begun, if its header is well-formed. */
-function traceIdOf({ headers }: FastifyRequest): string | undefined {
-  const { traceparent } = headers
-  return typeof traceparent === 'string' ? TRACEPARENT.exec(traceparent)?.[1] : undefined
 }
