@@ -38,7 +38,15 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     packages: ['commander', 'cli-progress'],
   },
   'src/server.ts': {
-    imports: ['src/app.ts', 'src/database', 'src/config.ts', 'src/logger.ts', 'src/release.ts', 'src/stop-signals.ts'],
+    imports: [
+      'src/app.ts',
+      'src/tracing',
+      'src/database',
+      'src/config.ts',
+      'src/logger.ts',
+      'src/release.ts',
+      'src/stop-signals.ts',
+    ],
     packages: ['type fastify'],
   },
   'src/app.ts': {
@@ -48,6 +56,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'src/http',
       'src/recording',
       'src/transfer',
+      'type src/tracing',
       'src/queries',
       'src/database',
       'src/config.ts',
@@ -97,6 +106,17 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'ajv',
       'prom-client',
       'rate-limiter-flexible',
+    ],
+  },
+  'src/tracing': {
+    imports: ['src/http', 'src/database', 'type src/recording', 'type src/config.ts', 'type src/release.ts'],
+    packages: [
+      '@opentelemetry/api',
+      '@opentelemetry/exporter-trace-otlp-http',
+      '@opentelemetry/exporter-trace-otlp-proto',
+      '@opentelemetry/resources',
+      '@opentelemetry/sdk-trace',
+      'type fastify',
     ],
   },
   'src/recording': {

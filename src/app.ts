@@ -41,6 +41,7 @@ import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.t
 import { databaseSize, ping } from './queries/projects.ts'
 import { Recorder } from './recording/recorder.ts'
 import { describeRelease } from './release.ts'
+import type { Tracing } from './tracing/tracing.ts'
 import { Importer } from './transfer/importer.ts'
 
 /** What the app is made of. */
@@ -58,6 +59,8 @@ export interface AppParts {
   demoKeyFile?: string
   /** Serves the probes and metrics, which this app otherwise does. */
   admin?: FastifyInstance
+  /** Traces requests, recording and queries; without it they are not. */
+  tracing?: Tracing
   /** Aborts when the server is about to stop, and serves on until the app is closed. */
   stopping?: AbortSignal
   /** Called before any route is registered, to observe routes and responses. */
@@ -110,6 +113,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   // Hooks run in this order.
   app.addHook('onRequest', serveInTurn)
   logRequests(app, config.slowRequest_ms)
+  parts.tracing?.traceRequests(app)
   sendDefaultHeaders(app, config.publicUrl)
   await allowOrigins(app, config.corsOrigins)
   app.addHook('onRequest', requireHost)
@@ -143,7 +147,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('preClose', async () => followers.close())
   measureFollowers(registry, followers)
   const onTypeMismatch = reportTypeMismatches(registry, app.log)
-  const recorder = new Recorder(parts.writePool, parts.recorder, measureRecording(registry, onTypeMismatch))
+  const observer = { ...measureRecording(registry, onTypeMismatch), ...parts.tracing?.recording }
+  const recorder = new Recorder(parts.writePool, parts.recorder, observer)
   measureQueue(registry, recorder)
   const context = {
     db,

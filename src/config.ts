@@ -1,6 +1,7 @@
+import { accessSync, constants } from 'node:fs'
 import { isIP } from 'node:net'
 import path from 'node:path'
-import { cleanEnv, host, makeValidator, str } from 'envalid'
+import { cleanEnv, customCleanEnv, host, makeValidator, str, type ValidatorSpec } from 'envalid'
 import pg from 'pg'
 import { isCheckout } from './release.ts'
 
@@ -51,6 +52,27 @@ export interface Config {
     statementTimeout_ms: number
   }
   recorder: RecorderOptions
+  /** How traces are exported; undefined when they are not. */
+  tracing: TracingOptions | undefined
+}
+
+/** What the variables of OpenTelemetry say of traces (docs/operations.md#traces). */
+export interface TracingOptions {
+  /** Without those of the TLS files, which the exporter reads itself. */
+  exporter: {
+    protocol: (typeof OTLP_PROTOCOLS)[number]
+    url: string
+    headers: Record<string, string>
+    timeout_ms: number
+    compression: (typeof OTLP_COMPRESSIONS)[number]
+  }
+  sampler: (typeof SAMPLERS)[number]
+  /** The part of all traces that a sampler by ratio takes. */
+  samplerRatio: number
+  /** How spans are collected until they are exported. */
+  collector: { delay_ms: number; timeout_ms: number; maxQueuedSpans: number; maxExportedSpans: number }
+  /** What is said of the service, besides what it says itself. */
+  resource: Record<string, string>
 }
 
 /** Limits of the recorder (src/recording/recorder.ts). */
@@ -80,6 +102,18 @@ export const RECORDER_DEFAULTS: RecorderOptions = {
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const
+const OTLP_PROTOCOLS = ['http/protobuf', 'http/json'] as const
+const OTLP_COMPRESSIONS = ['none', 'gzip'] as const
+const SAMPLERS = [
+  'always_on',
+  'always_off',
+  'traceidratio',
+  'parentbased_always_on',
+  'parentbased_always_off',
+  'parentbased_traceidratio',
+] as const
+/** Less than a stopping server has for cleaning up (src/server.ts), so that the last spans are exported, or given up, by then. */
+const MAX_EXPORT_ms = 20_000
 /** In the checkout, wherever a command is run; of an installed package, which updates replace, in the working directory. */
 const DEFAULT_DATA_DIR = isCheckout ? path.join(import.meta.dirname, '..', '.data') : '.data'
 
@@ -144,13 +178,125 @@ const trustProxy = makeValidator((text) => {
   throw new Error('must be true, false, or comma-separated addresses or networks, such as 10.0.0.0/8')
 })
 
+const ratio = makeValidator((text) => {
+  if (/^(0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1) return Number(text)
+  throw new Error('must be a number from 0 to 1')
+})
+
+const endpoint = makeValidator((text) => {
+  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return text
+  throw new Error('must be an http or https URL, such as http://localhost:4318')
+})
+
+const pairs = makeValidator((text) => {
+  try {
+    return Object.fromEntries(text.split(',').map(readPair))
+  } catch {
+    // Without the text, which may hold a password.
+    throw new Error('must be key=value pairs, comma-separated and percent-encoded')
+  }
+})
+
+function readPair(text: string): [string, string] {
+  const [, name = '', value = ''] = /^\s*([^\s=]+)\s*=(.*)$/s.exec(text) ?? []
+  if (name === '') throw new Error('no pair')
+  return [decodeURIComponent(name), decodeURIComponent(value.trim())]
+}
+
+const readableFile = makeValidator((text) => {
+  try {
+    accessSync(text, constants.R_OK)
+    return text
+  } catch {
+    throw new Error('must be a file that can be read')
+  }
+})
+
+/** Each of these may also be named for traces alone: `OTEL_EXPORTER_OTLP_TRACES_…` in place of `OTEL_EXPORTER_OTLP_…`. */
+const EXPORTER_SETTINGS = {
+  ENDPOINT: endpoint({ default: undefined }),
+  PROTOCOL: str({ choices: OTLP_PROTOCOLS, default: undefined }),
+  HEADERS: pairs({ default: undefined }),
+  TIMEOUT: integer(1, MAX_EXPORT_ms)({ default: undefined }),
+  COMPRESSION: str({ choices: OTLP_COMPRESSIONS, default: undefined }),
+  CERTIFICATE: readableFile({ default: undefined }),
+  CLIENT_CERTIFICATE: readableFile({ default: undefined }),
+  CLIENT_KEY: readableFile({ default: undefined }),
+}
+
+const TRACING_SETTINGS = {
+  TRACES_EXPORTER: str({ choices: ['otlp', 'none'], default: 'otlp' }),
+  TRACES_SAMPLER: str({ choices: SAMPLERS, default: 'parentbased_always_on' }),
+  TRACES_SAMPLER_ARG: ratio({ default: 1 }),
+  SERVICE_NAME: str({ default: undefined }),
+  RESOURCE_ATTRIBUTES: pairs({ default: {} }),
+  BSP_SCHEDULE_DELAY: integer(1, 600_000)({ default: 5_000 }),
+  BSP_EXPORT_TIMEOUT: integer(1, MAX_EXPORT_ms)({ default: MAX_EXPORT_ms }),
+  BSP_MAX_QUEUE_SIZE: integer(1, 1_000_000)({ default: 2_048 }),
+  BSP_MAX_EXPORT_BATCH_SIZE: integer(1, 100_000)({ default: 512 }),
+}
+
+/** Whether traces are wanted: an exporter or its endpoint is named, and OpenTelemetry is not disabled. */
+function wantsTraces(environment: Record<string, string | undefined>): boolean {
+  const { OTEL_SDK_DISABLED = '', OTEL_TRACES_EXPORTER: exporter } = environment
+  const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? environment.OTEL_EXPORTER_OTLP_ENDPOINT
+  return OTEL_SDK_DISABLED.toLowerCase() !== 'true' && exporter !== 'none' && (exporter ?? endpoint) !== undefined
+}
+
+/**
+ * Reads the settings of traces. They are only looked at when traces are wanted: the same variables are often set for all
+ * programs of a machine.
+ */
+function readTracing(environment: Record<string, string | undefined>, issues: string[]): TracingOptions | undefined {
+  if (!wantsTraces(environment)) return undefined
+  const read = <Specs extends Record<string, ValidatorSpec<unknown>>>(specs: Specs, prefix: string) =>
+    customCleanEnv(
+      Object.fromEntries(Object.keys(specs).map((name) => [name, environment[prefix + name]])),
+      specs,
+      // In place of envalid's guard against reading what is invalid: this is thrown away then.
+      (values) => values,
+      collectIssues(issues, prefix),
+    )
+  const settings = read(TRACING_SETTINGS, 'OTEL_')
+  const general = read(EXPORTER_SETTINGS, 'OTEL_EXPORTER_OTLP_')
+  const own = read(EXPORTER_SETTINGS, 'OTEL_EXPORTER_OTLP_TRACES_')
+  const base = general.ENDPOINT ?? 'http://localhost:4318'
+  const { SERVICE_NAME, RESOURCE_ATTRIBUTES } = settings
+  return {
+    exporter: {
+      protocol: own.PROTOCOL ?? general.PROTOCOL ?? 'http/protobuf',
+      url: own.ENDPOINT ?? `${base.replace(/\/$/, '')}/v1/traces`,
+      headers: { ...general.HEADERS, ...own.HEADERS },
+      timeout_ms: own.TIMEOUT ?? general.TIMEOUT ?? 10_000,
+      compression: own.COMPRESSION ?? general.COMPRESSION ?? 'none',
+    },
+    sampler: settings.TRACES_SAMPLER,
+    samplerRatio: settings.TRACES_SAMPLER_ARG,
+    collector: {
+      delay_ms: settings.BSP_SCHEDULE_DELAY,
+      timeout_ms: settings.BSP_EXPORT_TIMEOUT,
+      maxQueuedSpans: settings.BSP_MAX_QUEUE_SIZE,
+      maxExportedSpans: Math.min(settings.BSP_MAX_EXPORT_BATCH_SIZE, settings.BSP_MAX_QUEUE_SIZE),
+    },
+    resource: { ...RESOURCE_ATTRIBUTES, ...(SERVICE_NAME !== undefined && { 'service.name': SERVICE_NAME }) },
+  }
+}
+
+/** Options of `cleanEnv` by which it adds to the issues. */
+const collectIssues = (issues: string[], prefix = '') => ({
+  reporter: ({ errors }: { errors: Partial<Record<string, Error>> }) =>
+    void issues.push(...Object.entries(errors).map(([name, error]) => `${prefix}${name}: ${error?.message}`)),
+})
+
 /**
  * Reads the settings. An empty variable counts as unset, since many tools cannot omit a variable.
  * @throws Error with a one-line message that lists every invalid setting
  */
 export function readConfig(environment: Record<string, string | undefined> = process.env): Config {
+  const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''))
+  const issues: string[] = []
   const settings = cleanEnv(
-    Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== '')),
+    given,
     {
       HOST: host({ default: '127.0.0.1' }),
       PORT: integer(1, 65_535)({ default: 3000 }),
@@ -182,13 +328,10 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       LOCK_TIMEOUT_MS: integer(10, 900)({ default: RECORDER_DEFAULTS.lockTimeout_ms }),
       BATCH_SIZE: integer(1, 1_000)({ default: RECORDER_DEFAULTS.maxBatchSize }),
     },
-    {
-      reporter: ({ errors }) => {
-        const messages = Object.entries(errors).map(([name, error]) => `${name}: ${error?.message}`)
-        if (messages.length > 0) throw new Error(`Invalid configuration: ${messages.join('; ')}`)
-      },
-    },
+    collectIssues(issues),
   )
+  const tracing = readTracing(given, issues)
+  if (issues.length > 0) throw new Error(`Invalid configuration: ${issues.join('; ')}`)
   const { PUBLIC_URL, BASE_PATH, HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
   // Links are paths, which a proxy does not change.
   if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
@@ -228,5 +371,6 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       lockTimeout_ms: settings.LOCK_TIMEOUT_MS,
       maxBatchSize: settings.BATCH_SIZE,
     },
+    tracing,
   }
 }

@@ -2,12 +2,13 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from './app.ts'
-import type { Config } from './config.ts'
+import type { Config, TracingOptions } from './config.ts'
 import { connect, connectShared, ensureMigrated, openServer, openWritePool } from './database/open.ts'
 import type { Database } from './database/pool.ts'
 import { createLogger, loggerOptions } from './logger.ts'
 import { describeRelease } from './release.ts'
 import { STOP_SIGNALS } from './stop-signals.ts'
+import type { Tracing } from './tracing/tracing.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
@@ -48,7 +49,9 @@ export async function serve(config: Config, options: ServeOptions = {}): Promise
   const cleanup = new AsyncDisposableStack()
   try {
     log.info({ ...describeRelease(), node: process.version }, 'starting')
-    const apps = await start(config, options, { logger, log, cleanup, stop })
+    const tracing = config.tracing && (await startTracing(config.tracing, log))
+    if (tracing) cleanup.defer(() => tracing.stop())
+    const apps = await start(config, options, { logger, log, cleanup, stop, tracing })
     if (!apps) return
     const { app, admin } = apps
     const address = await listen(app, config.server)
@@ -75,6 +78,7 @@ interface Running {
   log: ReturnType<typeof createLogger>
   cleanup: AsyncDisposableStack
   stop: AbortSignal
+  tracing: Tracing | undefined
 }
 
 /**
@@ -84,7 +88,7 @@ interface Running {
 async function start(
   config: Config,
   options: ServeOptions,
-  { logger, log, cleanup, stop }: Running,
+  { logger, log, cleanup, stop, tracing }: Running,
 ): Promise<Apps | undefined> {
   const postgres = await openServer(config, {
     supervise: true,
@@ -122,11 +126,18 @@ async function start(
     recorder: config.recorder,
     logger,
     admin: admin?.app,
+    tracing,
     demoKeyFile: options.demoKeyFile,
     stopping: stop,
   })
   cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
   return { app, admin }
+}
+
+/** Loads OpenTelemetry only here: to a server without traces it costs nothing. */
+async function startTracing(options: TracingOptions, log: Running['log']): Promise<Tracing> {
+  const tracing = await import('./tracing/tracing.ts')
+  return tracing.startTracing(options, describeRelease(), log)
 }
 
 /** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */

@@ -7,6 +7,8 @@ export interface QueryTiming {
   query: string
   /** Until the result came, behind those of statements sent before it on its connection. */
   duration_ms: number
+  /** Why it failed. */
+  error?: unknown
 }
 
 /** The `QueryTiming` of each statement of a request. To publish costs nothing while nobody subscribes. */
@@ -20,11 +22,17 @@ export async function timedQuery(
 ): Promise<pg.QueryResult> {
   if (!timings.hasSubscribers) return client.query(statement)
   const start_ms = performance.now()
-  try {
-    return await client.query(statement)
-  } finally {
-    const timing: QueryTiming = { query: nameOf(statement), duration_ms: performance.now() - start_ms }
+  const publish = (outcome?: { error: unknown }) => {
+    const timing: QueryTiming = { query: nameOf(statement), duration_ms: performance.now() - start_ms, ...outcome }
     timings.publish(timing)
+  }
+  try {
+    const result = await client.query(statement)
+    publish()
+    return result
+  } catch (error) {
+    publish({ error })
+    throw error
   }
 }
 

@@ -13,6 +13,13 @@ export interface BatchSummary {
   outcomes: readonly EventOutcome[]
 }
 
+/** A batch that begins. */
+export interface QueuedBatch {
+  kind: BatchSummary['kind']
+  /** Each with the time when it came, in milliseconds of performance.now(). */
+  events: readonly { queued_ms: number }[]
+}
+
 /** What a commit has added. */
 export interface Additions {
   events: number
@@ -29,6 +36,13 @@ export interface RecorderObserver {
   onOverload(events: number): void
   /** A transaction that lost a race is tried once more. */
   onRetry(): void
+  /** An event begins to wait. Called where its caller's code runs; the batch has the same object. */
+  onQueue?(event: object): void
+  /** Runs what records a batch. */
+  aroundBatch?<Outcomes extends readonly { status: string }[]>(
+    batch: QueuedBatch,
+    record: () => Promise<Outcomes>,
+  ): Promise<Outcomes>
 }
 
 export const NO_OBSERVER: RecorderObserver = {

@@ -103,7 +103,9 @@ export class Recorder {
     try {
       return await new Promise((resolve, reject) => {
         const queued_ms = performance.now()
-        queue.add({ event: { ...event, project_id, idempotency_key }, queued_ms, resolve, reject })
+        const queued = { event: { ...event, project_id, idempotency_key }, queued_ms, resolve, reject }
+        this.#observer.onQueue?.(queued)
+        queue.add(queued)
         this.#schedule()
       })
     } finally {
@@ -155,10 +157,12 @@ export class Recorder {
     for (const { reject } of expired) reject(serviceUnavailable())
     if (expired.length > 0) this.#observer.onOverload(expired.length)
 
-    const outcomes = await this.#record(
-      current.map(({ event }) => event),
-      kind === 'single-project' ? lockTimeout_ms : undefined,
-    )
+    const record = () =>
+      this.#record(
+        current.map(({ event }) => event),
+        kind === 'single-project' ? lockTimeout_ms : undefined,
+      )
+    const outcomes = await (this.#observer.aroundBatch?.({ kind, events: current }, record) ?? record())
 
     if (current.length > 0) {
       this.#observer.onBatch({

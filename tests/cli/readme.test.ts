@@ -180,6 +180,23 @@ describe('the settings', () => {
   })
 })
 
+test('docs/operations.md lists the settings of traces with their defaults', () => {
+  const documented = rows(section(document('docs/operations.md'), '## Traces'))
+    .filter(([name = '']) => name.startsWith('`OTEL_'))
+    .flatMap(([names = '', fallback = '']) => codeSpans(names).map((name) => [name, codeSpans(fallback)[0] ?? 'none']))
+  const config = document('src/config.ts')
+  const namesOf = (group: string, prefix: string) =>
+    [...(new RegExp(`^const ${group} = (.*?)^}`, 'ms').exec(config)?.[1] ?? '').matchAll(/^ {2}([A-Z_]+): /gm)].map(
+      ([, name]) => `${prefix}${name}`,
+    )
+  const read = [...namesOf('TRACING_SETTINGS', 'OTEL_'), ...namesOf('EXPORTER_SETTINGS', 'OTEL_EXPORTER_OTLP_')]
+  expect(documented.map(([name]) => name).sort()).toEqual(read.sort())
+  const tracing = (settings: Record<string, string>) =>
+    readConfig({ OTEL_TRACES_EXPORTER: 'otlp', OTEL_SERVICE_NAME: 'flowtrail', ...settings }).tracing
+  for (const [name = '', fallback = ''] of documented)
+    expect(tracing(fallback === 'none' ? {} : { [name]: fallback }), name).toEqual(tracing({}))
+})
+
 test('make help lists every target that the README mentions', async () => {
   const { status, stdout } = await shell('make help')
   expect(status).toBe(0)

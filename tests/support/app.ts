@@ -65,6 +65,7 @@ export interface TestAppOptions {
   demoKeyFile?: string
   queryTimeout_ms?: number
   stopping?: AppParts['stopping']
+  tracing?: AppParts['tracing']
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -107,6 +108,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     logger: searchedLogger(options.logger),
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
+    tracing: options.tracing,
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)
       watchResponses(app, violations, watermarks)

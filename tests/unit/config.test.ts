@@ -1,5 +1,5 @@
 import path from 'node:path'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Config, readConfig } from '../../src/config.ts'
 
 const DEFAULTS: Config = {
@@ -20,6 +20,7 @@ const DEFAULTS: Config = {
   },
   connections: { read: 3, write: 4, import: 8, statementTimeout_ms: 10_000 },
   recorder: { maxQueuedEvents: 20_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
+  tracing: undefined,
 }
 
 /** The defaults with one setting changed, given as group and name, such as `http.basePath`, or as a name alone. */
@@ -199,4 +200,101 @@ test('PUBLIC_URL has the path of BASE_PATH', () => {
       `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${shown}`,
     )
   }
+})
+
+describe('traces', () => {
+  const ENDPOINT = 'OTEL_EXPORTER_OTLP_ENDPOINT'
+  const URL = 'http://collector:4318'
+  const TRACED: Config['tracing'] = {
+    exporter: {
+      protocol: 'http/protobuf',
+      url: 'http://localhost:4318/v1/traces',
+      headers: {},
+      timeout_ms: 10_000,
+      compression: 'none',
+    },
+    sampler: 'parentbased_always_on',
+    samplerRatio: 1,
+    collector: { delay_ms: 5_000, timeout_ms: 20_000, maxQueuedSpans: 2_048, maxExportedSpans: 512 },
+    resource: {},
+  }
+  const tracing = (settings: Record<string, string>) =>
+    readConfig({ OTEL_TRACES_EXPORTER: 'otlp', ...settings }).tracing
+
+  test('are wanted when an exporter or its endpoint is named, and nothing speaks against it', () => {
+    expect(readConfig({ OTEL_TRACES_EXPORTER: 'otlp' }).tracing).toEqual(TRACED)
+    const atCollector = { ...TRACED, exporter: { ...TRACED.exporter, url: `${URL}/v1/traces` } }
+    expect(readConfig({ [ENDPOINT]: URL }).tracing).toEqual(atCollector)
+    expect(readConfig({ [ENDPOINT]: `${URL}/`, OTEL_SDK_DISABLED: 'false' }).tracing).toEqual(atCollector)
+    expect(readConfig({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${URL}/x` }).tracing?.exporter.url).toBe(`${URL}/x`)
+  })
+
+  test.each([
+    { OTEL_TRACES_EXPORTER: '', [ENDPOINT]: '' },
+    { OTEL_SERVICE_NAME: 'flows', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc', OTEL_TRACES_SAMPLER: 'sometimes' },
+    { OTEL_TRACES_EXPORTER: 'otlp', OTEL_SDK_DISABLED: 'TRUE' },
+    { OTEL_TRACES_EXPORTER: 'none', [ENDPOINT]: URL },
+  ])('are not wanted with %j, whose settings are not looked at', (settings) => {
+    expect(readConfig(settings).tracing).toBeUndefined()
+  })
+
+  test.each<[string, string, object]>([
+    ['OTEL_TRACES_SAMPLER', 'traceidratio', { sampler: 'traceidratio' }],
+    ['OTEL_TRACES_SAMPLER_ARG', '0.25', { samplerRatio: 0.25 }],
+    ['OTEL_TRACES_SAMPLER_ARG', '0', { samplerRatio: 0 }],
+    ['OTEL_TRACES_SAMPLER_ARG', '1.0', { samplerRatio: 1 }],
+    ['OTEL_SERVICE_NAME', 'flows', { resource: { 'service.name': 'flows' } }],
+    ['OTEL_RESOURCE_ATTRIBUTES', 'a=b%2Cc, d = ', { resource: { a: 'b,c', d: '' } }],
+    ['OTEL_BSP_SCHEDULE_DELAY', '1', { collector: { delay_ms: 1 } }],
+    ['OTEL_BSP_EXPORT_TIMEOUT', '20000', { collector: { timeout_ms: 20_000 } }],
+    ['OTEL_BSP_MAX_QUEUE_SIZE', '7', { collector: { maxQueuedSpans: 7, maxExportedSpans: 7 } }],
+    ['OTEL_BSP_MAX_EXPORT_BATCH_SIZE', '7', { collector: { maxQueuedSpans: 2_048, maxExportedSpans: 7 } }],
+  ])('%s=%s is accepted', (name, value, expected) => {
+    expect(tracing({ [name]: value })).toMatchObject(expected)
+  })
+
+  test.each<[string, string, string, object]>([
+    ['PROTOCOL', 'http/json', 'http/protobuf', { protocol: 'http/json' }],
+    ['TIMEOUT', '20000', '1', { timeout_ms: 20_000 }],
+    ['COMPRESSION', 'gzip', 'none', { compression: 'gzip' }],
+    ['HEADERS', 'authorization=Bearer%20x%3D', 'authorization=other', { headers: { authorization: 'Bearer x=' } }],
+  ])('%s=%s is of all signals, or of traces alone', (name, value, other, expected) => {
+    const [general, own] = [`OTEL_EXPORTER_OTLP_${name}`, `OTEL_EXPORTER_OTLP_TRACES_${name}`]
+    expect(tracing({ [general]: value })?.exporter).toMatchObject(expected)
+    expect(tracing({ [general]: other, [own]: value })?.exporter).toMatchObject(expected)
+  })
+
+  test('the name of the service comes before that among the attributes', () => {
+    const settings = { OTEL_SERVICE_NAME: 'flows', OTEL_RESOURCE_ATTRIBUTES: 'service.name=other,x=y' }
+    expect(tracing(settings)?.resource).toEqual({ 'service.name': 'flows', x: 'y' })
+  })
+
+  test.each<[string, string[], string]>([
+    ['OTEL_TRACES_EXPORTER', ['zipkin', 'otlp,console'], 'not in choices [otlp,none]'],
+    ['OTEL_TRACES_SAMPLER', ['sometimes'], 'not in choices [always_on,'],
+    ['OTEL_TRACES_SAMPLER_ARG', ['1.01', '-1', 'half', '.'], 'must be a number from 0 to 1'],
+    ['OTEL_RESOURCE_ATTRIBUTES', ['a', '=b', 'a=b,', 'a=%zz'], 'must be key=value pairs'],
+    [ENDPOINT, ['collector:4318', 'grpc://collector'], 'must be an http or https URL'],
+    ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', ['collector'], 'must be an http or https URL'],
+    ['OTEL_EXPORTER_OTLP_PROTOCOL', ['grpc'], 'not in choices [http/protobuf,http/json]'],
+    ['OTEL_EXPORTER_OTLP_TRACES_TIMEOUT', ['0', '20001', '10s'], 'must be an integer from 1 to 20000'],
+    ['OTEL_EXPORTER_OTLP_COMPRESSION', ['br'], 'not in choices [none,gzip]'],
+    ['OTEL_EXPORTER_OTLP_CERTIFICATE', ['/nowhere/ca.pem'], 'must be a file that can be read'],
+    ['OTEL_BSP_SCHEDULE_DELAY', ['0', '600001'], 'must be an integer from 1 to 600000'],
+    ['OTEL_BSP_EXPORT_TIMEOUT', ['0', '20001'], 'must be an integer from 1 to 20000'],
+    ['OTEL_BSP_MAX_QUEUE_SIZE', ['0', '1000001'], 'must be an integer from 1 to 1000000'],
+    ['OTEL_BSP_MAX_EXPORT_BATCH_SIZE', ['0', '100001'], 'must be an integer from 1 to 100000'],
+  ])('%s is refused when it is one of %j', (name, values, message) => {
+    for (const value of values) {
+      expect(() => tracing({ [name]: value }), value).toThrow(`Invalid configuration: ${name}: `)
+      expect(() => tracing({ [name]: value }), value).toThrow(message)
+    }
+  })
+
+  test('invalid settings are listed with the others, without any password', () => {
+    const read = () => tracing({ OTEL_EXPORTER_OTLP_HEADERS: 'secret', OTEL_TRACES_SAMPLER: 'x', PORT: 'x' })
+    expect(read).toThrow(
+      /^Invalid configuration: (?=.*PORT: )(?=.*OTEL_TRACES_SAMPLER: )(?=.*OTEL_EXPORTER_OTLP_HEADERS: )(?!.*secret).*$/,
+    )
+  })
 })

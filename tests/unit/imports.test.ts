@@ -19,6 +19,7 @@ const FORBIDDEN_FILES: Plant[] = [
   ['src/handlers', 'src/handlers/events.ts'],
   ['src/feed', 'src/recording/custom-event.ts'],
   ['src/http', 'src/handlers/context.ts'],
+  ['src/tracing', 'src/queries/projects.ts'],
   ['src/recording', 'src/http/operations.ts'],
   ['src/doctor', 'src/queries/projects.ts'],
   ['src/demo', 'src/queries/projects.ts'],
