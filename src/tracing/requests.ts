@@ -35,10 +35,8 @@ export function traceRequests(app: FastifyInstance, spans: Spans): void {
 
   app.addHook('preValidation', (request, _reply, done) => {
     const traced = requests.get(request)
-    if (!traced) return done()
-    traced.validation = spans.start('validate', {}, traced.span)
-    // The body's arrival, which calls this, is not the span's.
-    spans.run(traced.span, done)
+    if (traced) traced.validation = spans.start('validate', {}, traced.span)
+    done()
   })
   const endValidation = (request: FastifyRequest, attributes?: Attributes) => {
     const traced = requests.get(request)
