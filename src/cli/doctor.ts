@@ -2,6 +2,7 @@ import { Command } from 'commander'
 import { type Config, readConfig } from '../config.ts'
 import { diagnose } from '../doctor/diagnose.ts'
 import type { CheckedFinding } from '../doctor/findings.ts'
+import { addressOf } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
 import { CommandError, print, printable } from './output.ts'
@@ -12,9 +13,10 @@ export const doctorCommand = ({ env, stdout }: Context) =>
     .option('--json', 'print JSON')
     .action(async ({ json }: { json?: boolean }) => {
       const config = readConfig(env)
+      const address = addressOf(config.server) + config.http.basePath
       const findings: CheckedFinding[] = []
       await onUrl(config, async (url) => {
-        for await (const finding of diagnose(url, config)) {
+        for await (const finding of diagnose(url, address, config)) {
           findings.push(finding)
           if (!json) await print(stdout, lineOf(finding))
         }

@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises'
 import type pg from 'pg'
-import { migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
+import { type MigrationStatus, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
 import { adviceFor } from '../database/advice.ts'
 import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
@@ -19,15 +19,16 @@ const MIN_FREE_GiB = { error: 0.25, warning: 2 }
  * Checks an installation: the connection and, if there is one, all else. Nothing is changed.
  *
  * @param url of the database, that of a running embedded one if it has none of its own
+ * @param address where the server listens, if it runs
  * @returns each finding once it is there
  */
-export async function* diagnose(url: string, config: Config): AsyncGenerator<CheckedFinding> {
+export async function* diagnose(url: string, address: string, config: Config): AsyncGenerator<CheckedFinding> {
   const connection = await attempt(() => checkConnection(url))
   yield { check: 'connection', ...connection }
   if (connection.status !== 'error') yield* checkDatabase(url, config)
   const isEmbedded = config.databaseUrl === undefined
   if (isEmbedded) yield { check: 'disk', ...(await attempt(() => checkDisk(config.dataDir))) }
-  yield { check: 'document', ...(await attempt(() => checkDocument(config))) }
+  yield { check: 'document', ...(await attempt(() => checkDocument(address))) }
 }
 
 async function* checkDatabase(url: string, config: Config): AsyncGenerator<CheckedFinding> {
@@ -103,18 +104,26 @@ async function checkClock(pool: pg.Pool): Promise<Finding> {
 async function checkSchema(url: string, { databaseUrl }: Config): Promise<Finding> {
   const db = connect(asPooler(url), { max: 1 })
   try {
-    const status = await migrationStatus(db)
-    const newer = newerMigrations(status)
-    const pending = pendingMigrations(status)
-    if (newer.length > 0) return ok(`of the next release (${newer.join(', ')}), which this one runs on, too`)
-    if (pending.length === 0) return ok('up to date')
-    const found = `pending migrations: ${pending.join(', ')}`
-    return databaseUrl === undefined
-      ? ok(`${found}; the next command applies them`)
-      : error(found, `${FLOWTRAIL} migrate`)
+    return judgeSchema(await migrationStatus(db), databaseUrl === undefined)
   } finally {
     await db.destroy()
   }
+}
+
+/** @param isEmbedded whether every command migrates the database */
+export function judgeSchema(status: MigrationStatus[], isEmbedded: boolean): Finding {
+  let newer: string[]
+  try {
+    newer = newerMigrations(status)
+  } catch (cause) {
+    return error((cause as Error).message, 'See docs/upgrading.md')
+  }
+  const pending = pendingMigrations(status)
+  if (pending.length > 0) {
+    const found = `pending migrations: ${pending.join(', ')}`
+    return isEmbedded ? ok(`${found}; the next command applies them`) : error(found, `${FLOWTRAIL} migrate`)
+  }
+  return ok(newer.length > 0 ? `of the next release (${newer.join(', ')}), which this one runs on, too` : 'up to date')
 }
 
 async function checkDisk(dataDir: string): Promise<Finding> {

@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
-import type { Config } from '../config.ts'
 import { type Finding, ok, warning } from './findings.ts'
 
 const DOCUMENT = new URL('../../generated/openapi.json', import.meta.url)
@@ -10,10 +9,9 @@ interface ApiDocument {
   info?: { title?: string; version?: string }
 }
 
-/** Whether the server that runs on this machine, if any does, serves the document of this release. */
-export async function checkDocument({ server: { host, port }, http: { basePath } }: Config): Promise<Finding> {
+/** Whether the server at this address, if there is one, serves the document of this release. */
+export async function checkDocument(address: string): Promise<Finding> {
   const installed = JSON.parse(await readFile(DOCUMENT, 'utf8')) as ApiDocument
-  const address = `http://${host.includes(':') ? `[${host}]` : host}:${port}${basePath}`
   let served: ApiDocument
   try {
     const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { readConfig } from '../../src/config.ts'
-import { judgeDisk } from '../../src/doctor/diagnose.ts'
+import { judgeDisk, judgeSchema } from '../../src/doctor/diagnose.ts'
 import { judgeDocument } from '../../src/doctor/document.ts'
 import { judgeClock, SESSION_CHECKS } from '../../src/doctor/session-checks.ts'
 
@@ -87,4 +87,19 @@ test('the document that is served is the one that is installed, wherever the ser
     status: 'ok',
     finding: expect.stringContaining('is not Flowtrail'),
   })
+})
+
+test.each([
+  [['0001-a', '0002-b'], [], [], 'ok', 'up to date'],
+  [['0001-a'], ['0002-b'], [], 'error', 'pending migrations: 0002-b'],
+  [['0001-a'], [], ['0002-c'], 'ok', 'of the next release (0002-c), which this one runs on, too'],
+  [['0001-a'], [], ['0003-d'], 'error', expect.stringContaining('0003-d')],
+])('of the schema %j, with %j pending and %j unknown: %s', (applied, pending, unknown, status, finding) => {
+  const appliedAt = new Date(0)
+  const migrations = [
+    ...applied.map((name) => ({ name, appliedAt, isKnown: true })),
+    ...pending.map((name) => ({ name, appliedAt: undefined, isKnown: true })),
+    ...unknown.map((name) => ({ name, appliedAt, isKnown: false })),
+  ]
+  expect(judgeSchema(migrations, false)).toMatchObject({ status, finding })
 })
