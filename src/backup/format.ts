@@ -112,11 +112,11 @@ export class BackupReader {
     try {
       read = JSON.parse(line)
     } catch (cause) {
-      throw damaged('a line is no JSON', cause)
+      throw damaged('a line is not JSON', cause)
     }
     this.#hasMoreRows = isTexts(read.columns)
     if (this.#hasMoreRows) return read as TableHeader
-    if (read.sha256 !== sha256) throw damaged('its checksum is another')
+    if (read.sha256 !== sha256) throw damaged('its checksum does not match')
     // Reading to the end lets zlib compare its own checksum.
     while (this.#buffer.length === 0 && (await this.#fill()));
     if (this.#buffer.length > 0) throw damaged('more follows after its end')
@@ -190,7 +190,7 @@ export class BackupReader {
 /** The place after a line break. @param at where it is, or -1 */
 const after = (at: number) => (at === -1 ? undefined : at + 1)
 
-const notABackup = (cause?: unknown) => new BackupError('is no backup of Flowtrail', { cause })
+const notABackup = (cause?: unknown) => new BackupError('is not a backup of Flowtrail', { cause })
 
 const isTexts = (value: unknown): value is string[] =>
   Array.isArray(value) && value.every((one) => typeof one === 'string')

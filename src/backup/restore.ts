@@ -4,6 +4,7 @@ import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { knownMigrations, migrate, migrationsUpTo } from '../../db/migrate.ts'
 import type { Database } from '../database/pool.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { beginLongTransaction, withClient } from '../transfer/client.ts'
 import type { BackupOptions } from './backup.ts'
 import { BackupError, type BackupHeader, type BackupReader, type End, type TableHeader } from './format.ts'
@@ -59,7 +60,9 @@ export async function restoreBackup(
     await client.query('COMMIT')
     return restored
   })
-  await migrate(db)
+  await migrate(db).catch((cause) => {
+    throw new Error(`Everything is restored, but ${cause.message}. Run: ${FLOWTRAIL} migrate`, { cause })
+  })
   // The rows are there, so a failure is harmless.
   await pool.query(`ANALYZE ${identifiers(Object.keys(rows))}`).catch(() => {})
   return rows
@@ -69,16 +72,16 @@ async function requireEmpty(client: pg.ClientBase): Promise<void> {
   for (const { table } of await readTables(client)) {
     const { rowCount } = await client.query(`SELECT FROM ${identifiers([table])} LIMIT 1`)
     if (rowCount === 0) continue
-    throw new TargetError(`the database is not empty: there are ${table}. Restore into an empty one`)
+    throw new TargetError(`the database is not empty: table ${table} has rows. Restore into an empty one`)
   }
 }
 
 /** Brings the schema to the version of the backup. */
-async function migrateLike(db: Database, pool: pg.Pool, { migrations, version }: BackupHeader): Promise<void> {
+async function migrateLike(db: Database, pool: pg.Pool, { migrations }: BackupHeader): Promise<void> {
   const known = await knownMigrations()
-  if (!migrations.every((name) => known.includes(name))) {
-    throw new BackupError(`has the schema of a newer release: restore it with Flowtrail ${version}`)
-  }
+  const newer = migrations.filter((name) => !known.includes(name))
+  if (newer.length > 0)
+    throw new BackupError(`has the schema of a newer release (${newer.join(', ')}). Restore it with that`)
   const applied = await withClient(pool, readMigrations)
   if (!applied.every((name) => migrations.includes(name))) throw otherSchema()
   const last = migrations.at(-1)

@@ -12,7 +12,7 @@ import { withPool } from '../database/open.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
-import { CommandError, InputError, printRows } from './output.ts'
+import { CommandError, InputError, printRows, watchOutput } from './output.ts'
 import { backupProgress } from './progress.ts'
 
 export const backupCommand = ({ env, stdout, stderr }: Context) =>
@@ -24,6 +24,7 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
       const config = readConfig(env)
       if (file === STDIO && stdout.isTTY) throw new InputError('Standard output is a terminal; name a file')
       const target = file === STDIO ? undefined : await newFile(file, force)
+      const isBrokenPipe = watchOutput(stdout)
       const progress = backupProgress(stderr, 'writing')
       try {
         await onServer(config, async ({ url }) => {
@@ -34,6 +35,10 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
           await printRows(stdout, rowsOf(rows), ['table', 'rows'])
         })
       } catch (error) {
+        // To other commands it is no failure that their reader has read enough.
+        if (!target && (await isBrokenPipe(error))) {
+          throw new CommandError('Standard output was closed before the backup was complete')
+        }
         throw described(error)
       } finally {
         progress.stop()
@@ -47,10 +52,6 @@ export const rowsOf = (rows: Record<string, number>) => Object.entries(rows).map
 function described(error: unknown): unknown {
   if (error instanceof NoSchemaError) {
     return new InputError(`Nothing to back up: ${error.message}. Check DATABASE_URL or, without it, DATA_DIR`)
-  }
-  // To other commands it is no failure that their reader has read enough.
-  if ((error as NodeJS.ErrnoException).code === 'EPIPE') {
-    return new CommandError('Standard output was closed before the backup was complete')
   }
   return error
 }
@@ -69,7 +70,8 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   const existing = await stat(file).catch((error) => {
     if (error.code !== 'ENOENT') throw unwritable(error)
   })
-  if (existing && !existing.isFile()) throw new InputError(`${file} is no file; expected one, or - for standard output`)
+  if (existing && !existing.isFile())
+    throw new InputError(`${file} is not a file; expected one, or - for standard output`)
   if (existing && !force) throw new InputError(`File ${file} exists; name another, or replace it with --force`)
   const partial = `${file}.${randomUUID()}.partial`
   const stream = createWriteStream(partial, { flags: 'wx', mode: 0o600, flush: true })

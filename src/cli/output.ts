@@ -1,4 +1,5 @@
 import type { Writable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 
 /** A failure with a one-line message; the command exits with status 1. */
 export class CommandError extends Error {}
@@ -13,6 +14,20 @@ export function print(stdout: Writable, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
     stdout.write(text, (error) => (error ? reject(error) : resolve()))
   })
+}
+
+/**
+ * Watches an output. @returns whether an error is that its reader has closed it, as `head` does: a connection to the
+ * database that breaks may have the same code
+ */
+export function watchOutput(stdout: Writable): (error: unknown) => Promise<boolean> {
+  const errors = new Set<unknown>()
+  stdout.on('error', (error) => errors.add(error))
+  return async (error) => {
+    // The event may come after the callback of the write.
+    await setImmediate()
+    return errors.has(error) && (error as NodeJS.ErrnoException).code === 'EPIPE'
+  }
 }
 
 /** Prints rows as a table or, with `json`, as a JSON array. */

@@ -2,7 +2,7 @@ import { CommanderError } from 'commander'
 import { adviceFor, isConnecting } from '../database/advice.ts'
 import type { Context } from './context.ts'
 import { Interrupted } from './interruptible.ts'
-import { InputError } from './output.ts'
+import { InputError, watchOutput } from './output.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1
@@ -14,6 +14,7 @@ export async function run(args: readonly string[], context: Context): Promise<nu
     context.stderr.write(`flowtrail: ${message}\n`)
     return status
   }
+  const isBrokenPipe = watchOutput(context.stdout)
   try {
     await createProgram(context).parseAsync(args, { from: 'user' })
     return 0
@@ -21,13 +22,8 @@ export async function run(args: readonly string[], context: Context): Promise<nu
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_ERROR
     if (error instanceof Interrupted) return fail(error.status, error.message)
     if (error instanceof InputError) return fail(USAGE_ERROR, error.message)
-    return isBrokenPipe(error) ? 0 : fail(FAILURE, describe(error))
+    return (await isBrokenPipe(error)) ? 0 : fail(FAILURE, describe(error))
   }
-}
-
-/** Whether the reader of our output has closed it, as `head` does. */
-function isBrokenPipe(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'EPIPE'
 }
 
 /** A one-line message. */

@@ -41,7 +41,12 @@ const ADVICE_BY_MESSAGE: [RegExp, string | undefined][] = [
   [/must be owner of/, OWNER],
   [/server does not support SSL/, 'Enable TLS in PostgreSQL (ssl = on), or remove sslmode from DATABASE_URL'],
   [/password must be a/, 'Add the password to DATABASE_URL: postgres://user:password@host/database'],
-  [/timeout exceeded when trying to connect|timeout expired/, ADVICE.ETIMEDOUT],
+  [/connection timeout|timeout expired/, ADVICE.ETIMEDOUT],
+  // pg's pool has waited for one of its own connections.
+  [
+    /timeout exceeded when trying to connect/,
+    'All of its connections are in use: look for long statements, or raise READ_CONNECTIONS, WRITE_CONNECTIONS or IMPORT_CONNECTIONS',
+  ],
 ]
 
 /** What the operator can do about an error of the database or of connecting to it, as a sentence without its full stop. */

@@ -13,7 +13,7 @@ const EMBEDDED = {
   name: 'flowtrail',
   advice: {
     alternative: 'set DATABASE_URL to a PostgreSQL of your own',
-    upgrade: 'Export with the release of Flowtrail that created it and import with this one, or set DATABASE_URL.',
+    upgrade: 'Back up with the release of Flowtrail that created it and restore with this one, in another DATA_DIR.',
   },
 }
 

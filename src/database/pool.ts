@@ -51,6 +51,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     statement_timeout: timeout,
     // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
     idle_in_transaction_session_timeout: timeout,
+    idle_session_timeout: '0',
   }
   const pool = new pg.Pool({
     connectionString: url,

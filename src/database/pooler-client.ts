@@ -26,10 +26,10 @@ type Callback = (error: unknown, result?: unknown) => void
  * @param settings by PostgreSQL's names
  */
 export function poolerClient(settings: Readonly<Record<string, string>>): new () => pg.Client {
-  const calls = Object.entries(settings).map(
-    ([name, value]) => `set_config(${pg.escapeLiteral(name)}, ${pg.escapeLiteral(value)}, true)`,
-  )
-  const set = `SELECT ${calls.join(', ')}`
+  // Unlike set_config, they take no snapshot, which a transaction may want to take later.
+  const set = Object.entries(settings)
+    .map(([name, value]) => `SET LOCAL ${name} = ${pg.escapeLiteral(value)}`)
+    .join('; ')
   /** A single message, whose statements are run one after the other. */
   const begin = (text: string) =>
     `${text};${ISOLATION.test(text) ? '' : ' SET TRANSACTION ISOLATION LEVEL READ COMMITTED;'} ${set}`

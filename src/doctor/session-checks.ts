@@ -41,6 +41,9 @@ const reset = (name: string, from: string | null | undefined) =>
   from ? `ALTER ${from} RESET ${name}` : `remove ${name} from postgresql.conf, or from the options in DATABASE_URL`
 
 const HAS_TABLES = 'SELECT, INSERT and UPDATE on every table, SELECT on those of migrations'
+/** Whether the table is of no extension. */
+const IS_OWN = `NOT EXISTS (
+      SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')`
 const PRIVILEGES = `
   SELECT has_schema_privilege('public', 'USAGE') AS usage, has_schema_privilege('public', 'CREATE') AS ddl,
     has_database_privilege(current_database(), 'TEMPORARY') AS temporary,
@@ -48,13 +51,13 @@ const PRIVILEGES = `
     ARRAY(
       SELECT format('%s ON %I', string_agg(p, ', '), c.relname)
       FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) p
-      WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+      WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND ${IS_OWN}
         AND (p = 'SELECT' OR c.relname NOT IN ('kysely_migration', 'kysely_migration_lock'))
         AND NOT has_table_privilege(c.oid, p)
       GROUP BY c.relname ORDER BY c.relname
     ) AS missing,
     NOT EXISTS (
-      SELECT FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+      SELECT FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND ${IS_OWN}
         AND c.relname NOT IN ('kysely_migration', 'kysely_migration_lock') AND NOT has_table_privilege(c.oid, 'DELETE')
     ) AS deletes`
 
@@ -80,7 +83,7 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
         ? ok('UTF8')
         : error(
             `${encoding}, which cannot store all text`,
-            "Create the database anew, with ENCODING 'UTF8' TEMPLATE template0, and import an export into it",
+            "Create the database anew, with ENCODING 'UTF8' TEMPLATE template0, and restore a backup into it",
           ),
   },
   {
@@ -136,7 +139,7 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
       if (!found) return ok("none but those that Flowtrail's sessions set themselves")
       const [name, setting] = found
       const harm = name === 'lock_timeout' ? 'recordings and migrations that wait' : 'imports, exports and migrations'
-      return warning(`${name} is ${setting?.value} ms: it ends longer ${harm}`, reset(name, setting?.from))
+      return warning(`${name} is ${setting?.value} ms: it aborts longer ${harm}`, reset(name, setting?.from))
     },
   },
   {

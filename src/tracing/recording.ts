@@ -29,7 +29,8 @@ export function traceRecording(spans: Spans): Required<Pick<RecorderObserver, 'o
         shares.set(request, { queued_ms, events: others + 1 })
       }
       const [first] = shares.keys()
-      if (!first) return record()
+      // Not in the span of the request whose batch came before, of which this is run.
+      if (!first) return spans.run(undefined, record)
       const now_ms = performance.now()
       const links = [...shares.keys()].map((request) => ({ context: request.spanContext() }))
       const attributes = { 'flowtrail.batch.kind': kind, 'flowtrail.events': events.length }

@@ -22,7 +22,8 @@ export function traceRequests(app: FastifyInstance, spans: Spans): void {
     const method = METHODS.has(request.method) ? request.method : '_OTHER'
     const attributes = {
       'http.request.method': method,
-      'url.scheme': request.protocol,
+      // A proxy may pass on what a client sends for it.
+      'url.scheme': request.protocol === 'https' ? 'https' : 'http',
       ...(route && { 'http.route': route }),
     }
     const name = [method === '_OTHER' ? 'HTTP' : method, route].filter(Boolean).join(' ')

@@ -28,7 +28,7 @@ interface SpanOptions {
  */
 export class Spans {
   readonly #tracer: Tracer
-  readonly #current = new AsyncLocalStorage<Span>()
+  readonly #current = new AsyncLocalStorage<Span | undefined>()
   /** The system's time at 0 of performance.now(). */
   #origin_ms = performance.timeOrigin
 
@@ -42,8 +42,8 @@ export class Spans {
     return span?.isRecording() ? span : undefined
   }
 
-  /** Runs work, and what it starts, as belonging to the span. */
-  run<Result>(span: Span, work: () => Result): Result {
+  /** Runs work, and what it starts, as belonging to the span, or to none. */
+  run<Result>(span: Span | undefined, work: () => Result): Result {
     return this.#current.run(span, work)
   }
 

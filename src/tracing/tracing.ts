@@ -45,6 +45,8 @@ export function startTracing(options: TracingOptions, release: Pick<Release, 've
   })
   const provider = new TracerProvider({
     sampler: createSampler(options),
+    // BATCH_SIZE bounds them.
+    spanLimits: { linkCountLimit: Number.MAX_SAFE_INTEGER },
     spanProcessors: [processor],
     resource: defaultResource().merge(
       resourceFromAttributes({

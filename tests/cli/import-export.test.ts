@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import { mkdir, writeFile } from 'node:fs/promises'
+import { PassThrough, Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { run } from '../../src/cli/run.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
@@ -160,4 +162,15 @@ describe('export', () => {
     expect(process.stderr()).toBe('')
     expect(first.toString()).toMatch(/^\{"type":"project","project_id":"demo"/)
   })
+})
+
+test('an input that breaks like a pipe is a failure, unlike an output that is closed', async () => {
+  const stdin = new Readable({
+    read() {
+      this.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+    },
+  })
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()]
+  expect(await run(['import', '-'], { env: settings(), stdin, stdout, stderr })).toBe(1)
+  expect(String(stderr.read())).toBe('flowtrail: write EPIPE\n')
 })

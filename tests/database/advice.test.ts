@@ -1,7 +1,10 @@
+import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import pg from 'pg'
-import { expect, test } from 'vitest'
+import { expect, inject, test } from 'vitest'
 import { adviceFor } from '../../src/database/advice.ts'
+import { createPool } from '../../src/database/pool.ts'
 
 const fromServer = (code: string) => Object.assign(new pg.DatabaseError('message', 0, 'error'), { code })
 const fromNode = (code: string, more = {}) => Object.assign(new Error('message'), { code, ...more })
@@ -17,7 +20,6 @@ test.each([
   [fromNode('ERR_TLS_CERT_ALTNAME_INVALID'), /host name/],
   [new AggregateError([fromNode('ECONNREFUSED', { syscall: 'connect' })]), /start PostgreSQL/],
   [new Error('The server does not support SSL connections'), /ssl = on/],
-  [new Error('timeout exceeded when trying to connect'), /firewalls/],
   [Object.assign(fromServer('42501'), { message: 'permission denied for schema public' }), /need CREATE on it/],
   [Object.assign(fromServer('42501'), { message: 'must be owner of table events' }), /role that owns the tables/],
   [new Error('SASL: client password must be a string'), /Add the password/],
@@ -31,4 +33,22 @@ test.each([
 test('a file that does not exist is not a socket', async () => {
   const missing = await readFile('/nowhere').catch((error) => error)
   expect([missing.code, adviceFor(missing)]).toEqual(['ENOENT', undefined])
+})
+
+test('a host that does not respond is told from a pool whose connections are in use', async () => {
+  const silent = createServer().listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const away = createPool(`postgres://u@127.0.0.1:${(silent.address() as AddressInfo).port}/d`, {
+    connectionTimeout_ms: 50,
+  })
+  expect(adviceFor(await away.query('SELECT').catch((error) => error))).toMatch(/firewalls/)
+  await away.end()
+  silent.close()
+
+  const full = createPool(inject('databaseServer'), { max: 1 })
+  const client = await full.connect()
+  full.options.connectionTimeoutMillis = 50
+  expect(adviceFor(await full.query('SELECT').catch((error) => error))).toMatch(/READ_CONNECTIONS/)
+  client.release()
+  await full.end()
 })

@@ -123,7 +123,7 @@ test('the data of another PostgreSQL is refused, with advice', async () => {
   await mkdir(path.join(dataDir, 'postgres'))
   await writeFile(path.join(dataDir, 'postgres', 'PG_VERSION'), '14\n')
   await expect(openServer({ databaseUrl: undefined, dataDir })).rejects.toThrow(
-    /was created by PostgreSQL 14, .* Export with the release of Flowtrail that created it and import with this one, or /,
+    /was created by PostgreSQL 14, .* Back up with the release of Flowtrail that created it and restore with this one, in /,
   )
 })
 

@@ -76,6 +76,17 @@ describe.each([true, false])('with pipelining: %s, a client of a pooler', (pipel
     await expectNothingLeft()
   })
 
+  test('takes no snapshot when a transaction begins', async () => {
+    const [client, other] = [await pool.connect(), createPool(database.url, { max: 1 })]
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ')
+    const name = `written-meanwhile-${pipeline}`
+    await other.query('INSERT INTO projects VALUES ($1, $1)', [name])
+    expect((await client.query('SELECT FROM projects WHERE project_id = $1', [name])).rowCount).toBe(1)
+    await client.query('COMMIT')
+    client.release()
+    await other.end()
+  })
+
   test('rejects with the error of the statement, and can be used again', async () => {
     await expect(pool.query('SELECT nowhere')).rejects.toMatchObject({ code: '42703' })
     expect((await pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }])

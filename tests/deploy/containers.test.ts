@@ -24,7 +24,8 @@ let folder: string
 beforeAll(async () => {
   folder = cleanup.use(await temporaryDirectory()).path
   await run('go', ['build', '-o', `${folder}/schemas`, '.'], { cwd: path.join(import.meta.dirname, 'schemas') })
-})
+  // It downloads and compiles the types of Kubernetes.
+}, 600_000)
 afterAll(() => cleanup.disposeAsync())
 
 const kindOf = (file: string) => path.dirname(file).replace('docker', 'compose')
