@@ -101,6 +101,8 @@ async function oldestTransaction<DB>(db: Kysely<DB>): Promise<string> {
       extract(epoch FROM clock_timestamp() - xact_start)::integer AS age_s
     FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+      -- That of another migrator waits itself.
+      AND wait_event IS DISTINCT FROM 'advisory'
     ORDER BY xact_start LIMIT 1`.execute(db)
   return rows.map(({ pid, application, age_s }) => ` (pid ${pid}, ${application}, began ${age_s} s ago)`).join('')
 }

@@ -23,20 +23,27 @@ const COLUMNS = ['contact_id', 'created_at', 'identifiers', 'entries', 'events']
 
 /** Parses an identifier such as email="a@b.c", for commander. @returns the names by which it is found */
 function identifier(text: string): IdentifierNames {
-  const [, key = '', value = ''] = /^([^=]*)=(.*)$/su.exec(text) ?? []
-  if (!text.includes('=')) throw new InvalidArgumentError(`Expected a key and JSON, such as 'email="a@example.com"'.`)
+  // A key may contain =, too: it ends where JSON follows.
+  const splits = [...text.matchAll(/=/g)].map(({ index }) => ({
+    key: text.slice(0, index),
+    value: canonicalValue(text.slice(index + 1)),
+  }))
+  const split = splits.find(({ value }) => value.ok) ?? splits[0]
+  if (!split) throw new InvalidArgumentError(`Expected a key and JSON, such as 'email="a@example.com"'.`)
+  const { key, value } = split
   const issue = identifierKeyIssue(key)
   if (issue !== undefined) throw new InvalidArgumentError(`Its key ${issue}.`)
-  const parsed = canonicalValue(value)
-  if (!parsed.ok) throw new InvalidArgumentError(`Its value ${parsed.issue}. Quote it for the shell, too.`)
-  const { canonical } = parsed
+  if (!value.ok) throw new InvalidArgumentError(`Its value ${value.issue}. Quote it for the shell, too.`)
+  const { canonical } = value
   return { digest: identifierDigest(key, canonical), contact_id: contactIdOf({ key, canonical }) }
 }
 
-/** The id of the contact that has the identifier, or whose id it is. */
-async function ownerOf(db: Database, projectId: string, { digest, contact_id }: IdentifierNames) {
+/** The contact whose id it is, or else that has the identifier. */
+async function findByIdentifier(db: Database, projectId: string, { digest, contact_id }: IdentifierNames) {
+  const named = contact_id === undefined ? undefined : await findContact(db, projectId, contact_id)
+  if (named) return named
   const [owner] = await selectIdentifierOwners(db, [projectId], [digest])
-  return owner?.contact_id ?? contact_id
+  return owner && findContact(db, projectId, owner.contact_id)
 }
 
 /** @throws CommandError if the contact does not exist */
@@ -59,8 +66,7 @@ export function contactsCommand(context: Context): Command {
     .action(({ project, identifier, json }: { project: string; identifier: IdentifierNames; json?: boolean }) =>
       onDatabase(readConfig(env), async (db) => {
         await requireProject(db, project)
-        const contactId = await ownerOf(db, project, identifier)
-        const contact = contactId === undefined ? undefined : await findContact(db, project, contactId)
+        const contact = await findByIdentifier(db, project, identifier)
         if (!contact) throw new CommandError(`No contact of project ${project} has this identifier`)
         await printRows(stdout, [contact], COLUMNS, json)
       }),
@@ -100,5 +106,6 @@ export function contactsCommand(context: Context): Command {
 
 const counted = (counts: Record<string, number>): string =>
   Object.entries(counts)
-    .map(([of, count]) => `${count} ${of.replace('_', ' ')}`)
+    .map(([rows, count]) => [count, count === 1 ? rows.replace(/ies$/, 'y').replace(/s$/, '') : rows])
+    .map(([count, rows]) => `${count} ${rows}`.replace('_', ' '))
     .join(', ')

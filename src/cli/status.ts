@@ -17,6 +17,9 @@ const TIMEOUT_ms = 5_000
 /** How many keys are shown, the latest used first. */
 const SHOWN_KEYS = 20
 
+/** Of keys that were not used yet, for sorting. */
+const NEVER = '1970-01-01T00:00:00Z'
+
 const DURATIONS = 'flowtrail_request_duration_seconds'
 const CLEAR_SCREEN = '\x1b[H\x1b[2J\x1b[3J'
 
@@ -89,11 +92,13 @@ async function scrape(url: string): Promise<Look> {
     const [ready, metrics] = await Promise.all([get('/readyz'), get('/metrics')])
     const text = await metrics.text()
     if (!text.includes(DURATIONS))
-      return { problem: `${url}/metrics is not that of Flowtrail (status ${metrics.status})` }
+      return {
+        problem: `no metrics of Flowtrail there (status ${metrics.status}); they are at ADMIN_PORT if that is set`,
+      }
     return { metrics: parseMetrics(text, performance.now()), ready: ready.ok }
   } catch (error) {
     const { message, cause } = error as Error
-    return { problem: cause instanceof Error && cause.message ? cause.message : message }
+    return { problem: `no response: ${cause instanceof Error && cause.message ? cause.message : message}` }
   }
 }
 
@@ -143,7 +148,7 @@ function errorsOf({ series }: Scrape): ServerStatus['errors'] {
 function describe({ server, database, projects, keys }: Status): string {
   const used = keys
     .filter(({ revoked_at }) => revoked_at === null)
-    .sort((a, b) => ((a.last_used_at ?? '') < (b.last_used_at ?? '') ? 1 : -1))
+    .sort((a, b) => Date.parse(b.last_used_at ?? NEVER) - Date.parse(a.last_used_at ?? NEVER))
   const hidden = used.length - SHOWN_KEYS
   return [
     ...serverLines(server).map((line) => `${line}\n`),
@@ -156,7 +161,7 @@ function describe({ server, database, projects, keys }: Status): string {
 
 function serverLines(server: ServerStatus): string[] {
   const { url, problem, ready, version, document, uptime_s = 0 } = server
-  if (problem !== undefined) return [`Server    ${url}: no response: ${problem}`]
+  if (problem !== undefined) return [`Server    ${url}: ${problem}`]
   const { requests_per_s = 0, p50_ms, p99_ms, events_per_s = 0, pending_events = 0, errors = [] } = server
   const latencies = p50_ms === undefined ? '' : `, half within ${duration(p50_ms)}, 99% within ${duration(p99_ms)}`
   return [

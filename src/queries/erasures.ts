@@ -88,41 +88,70 @@ export function deleteProject(db: Database, projectId: string): Promise<boolean>
 
 /** How often it is asked whether transactions have ended. */
 const POLL_ms = 200
-
-/**
- * The tables that hold what contacts and operators have written, and what PostgreSQL's statistics quote of them, which it
- * keeps in a table, too.
- */
-const REWRITTEN = [...OF_PROJECT, 'pg_catalog.pg_statistic']
+/** How long a table's readers and writers may have to wait behind a rewriting that waits itself for an older transaction. */
+const LOCK_TIMEOUT_ms = 1_500
+const LOCK_NOT_AVAILABLE = '55P03'
+/** Where PostgreSQL keeps what it quotes of the other tables. */
+const STATISTICS = 'pg_catalog.pg_statistic'
 
 /**
  * Rewrites the tables, so that their files hold nothing of what was deleted before. Locks one table after the other, for
- * readers too, and needs free disk space for a copy of the largest. First it waits for the transactions that have begun
- * before: as long as one of them may see a deleted row, PostgreSQL keeps it.
+ * readers too, and needs free disk space for a copy of the largest. Waits for all that may see a deleted row, since
+ * PostgreSQL then keeps it.
  *
- * @param onWait called once if it has to wait
+ * @param onWait called with what it has to wait for, once for each table
  * @throws Error when the role may not rewrite a table; those before it are rewritten
  */
-export async function rewriteTables(db: Database, onWait: () => void = () => {}): Promise<void> {
+export async function rewriteTables(db: Database, onWait: (reason: string) => void = () => {}): Promise<void> {
+  await db.connection().execute(async (session) => {
+    await sql`SET lock_timeout = ${sql.lit(LOCK_TIMEOUT_ms)}`.execute(session)
+    await untilNoneSees(session, onWait)
+    for (const table of OF_PROJECT) await rewrite(session, table, onWait)
+    // The statistics of before were replaced only now.
+    await untilNoneSees(session, onWait)
+    await rewrite(session, STATISTICS, onWait)
+  })
+}
+
+/** Waits until nothing sees a row that is deleted now. */
+async function untilNoneSees(db: Database, onWait: (reason: string) => void): Promise<void> {
   const { rows } = await sql<{ next: string }>`
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next`.execute(db)
   const next = rows[0]?.next as string
-  const areOlderOpen = async () => {
-    // The snapshot of this query is that of the oldest transaction that writes, of any database.
-    const { rows } = await sql<{ open: boolean }>`
-      SELECT bool_or(age(backend_xmin) > age(${next}::xid8::xid)) AS open
-      FROM pg_stat_activity WHERE datname = current_database()`.execute(db)
-    return rows[0]?.open
+  // Our own snapshot is as old as the oldest transaction that writes, of any database.
+  const findOlder = async () => {
+    const { rows } = await sql<{ older: string | null }>`
+      SELECT string_agg(name, ', ') AS older FROM (
+        SELECT CASE WHEN pid = pg_backend_pid() THEN 'a transaction that writes, perhaps in another database'
+          ELSE 'process ' || pid || ' (' || application_name || ')' END AS name, backend_xmin AS xmin
+        FROM pg_stat_activity WHERE datname = current_database() OR backend_type = 'walsender'
+        UNION ALL SELECT 'replication slot ' || slot_name, xmin FROM pg_replication_slots
+        UNION ALL SELECT 'replication slot ' || slot_name, catalog_xmin FROM pg_replication_slots
+      ) seen WHERE age(xmin) > age(${next}::xid8::xid)`.execute(db)
+    return rows[0]?.older
   }
-  if (await areOlderOpen()) onWait()
-  while (await areOlderOpen()) await setTimeout(POLL_ms)
-  for (const table of REWRITTEN) {
-    const before = await fileOf(db, table)
-    await sql`VACUUM (FULL, ANALYZE) ${sql.table(table)}`.execute(db)
-    // PostgreSQL only warns of tables that the role may not rewrite.
-    if ((await fileOf(db, table)) === before) {
-      throw new Error(`The role may not rewrite ${table}. Connect as the owner of the database and its tables`)
+  const older = await findOlder()
+  if (!older) return
+  onWait(`what began before and may see erased rows: ${older}`)
+  while (await findOlder()) await setTimeout(POLL_ms)
+}
+
+async function rewrite(db: Database, table: string, onWait: (reason: string) => void): Promise<void> {
+  const before = await fileOf(db, table)
+  for (let tries = 0; ; tries++) {
+    try {
+      await sql`VACUUM (FULL, ANALYZE) ${sql.table(table)}`.execute(db)
+      break
+    } catch (error) {
+      if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw error
+      if (tries === 0) onWait(`${table}, which a long transaction uses`)
+      // Those who waited behind it go first.
+      await setTimeout(LOCK_TIMEOUT_ms)
     }
+  }
+  // PostgreSQL only warns of tables that the role may not rewrite.
+  if ((await fileOf(db, table)) === before) {
+    throw new Error(`The role may not rewrite ${table}. Connect as the owner of the database and its tables`)
   }
 }
 

@@ -106,6 +106,7 @@ export async function exportContact(
       yield* client.query(copyTo(verbatim(keys))) as AsyncIterable<Buffer>
     }
     await pipeline(lines, output, { end: false })
+    if (summary.records.contact === 0) throw new Error(`contact ${JSON.stringify(contactId)} does not exist any more`)
     await client.query('COMMIT')
   })
 }

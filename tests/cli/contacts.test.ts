@@ -80,6 +80,7 @@ describe('contacts find', () => {
     ['email="a@twin.example"', 1, 'No contact of project acme has this identifier'],
     ['contact_id="c9"', 1, 'No contact of project acme has this identifier'],
     ['phone="12"', 1, 'No contact of project acme has this identifier'],
+    ['a="b"="c"', 1, 'No contact of project acme has this identifier'],
     ['email', 2, `Expected a key and JSON, such as 'email="a@example.com"'`],
     ['="a"', 2, 'Its key must be 1 to 128 characters long'],
     ['email=a@b.c', 2, 'must be JSON text; as a JSON string this value is "a@b.c". Quote it for the shell, too'],

@@ -113,7 +113,7 @@ describe('contacts erase', () => {
 
     const report = await printed(erase())
     expect(report).toMatch(
-      /^Erased contact person of project demo, with 2 identifiers, 2 events, 1 idempotency keys, 2 entries\. Erasure: [\w-]{36}$/,
+      /^Erased contact person of project demo, with 2 identifiers, 2 events, 1 idempotency key, 2 entries\. Erasure: [\w-]{36}$/,
     )
 
     expect(await tablesWith(api.db, TRACE)).toEqual([])
@@ -166,13 +166,17 @@ describe('contacts erase', () => {
   })
 
   test('beside requests of the same person fails none of them', async () => {
-    const posts = Array.from({ length: 40 }, () => post())
-    const erased = printed(erase())
-    const statuses = (await Promise.all([...posts, ...Array.from({ length: 40 }, () => post())])).map(
-      ({ statusCode }) => statusCode,
-    )
-    await erased
-    expect(new Set(statuses)).toEqual(new Set([200]))
+    const statuses = new Set<number>()
+    let isErased = false
+    const client = async () => {
+      while (!isErased) statuses.add((await post()).statusCode)
+    }
+    const clients = Promise.all([client(), client(), client(), client()])
+    await printed(erase()).finally(() => {
+      isErased = true
+    })
+    await clients
+    expect(statuses).toEqual(new Set([200]))
   })
 
   test.each(['contacts', 'erasures'])('killed while it writes %s, it has erased nothing', async (table) => {
@@ -187,7 +191,8 @@ describe('contacts erase', () => {
     })
     const waiters = async () => {
       const { rows } = await holder.query(
-        `SELECT pid FROM pg_locks WHERE NOT granted AND relation = '${table}'::regclass`,
+        `SELECT pid FROM pg_locks WHERE NOT granted AND relation = '${table}'::regclass
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
       )
       return rows as { pid: number }[]
     }
@@ -229,7 +234,7 @@ describe('contacts erase', () => {
     for (const typed of ['', '\n', 'y\n', 'no\n', 'yes please\n']) {
       const { status, stderr } = await atTerminal(args, typed)
       expect(stderr).toBe(
-        'Erase contact person of project demo, with 2 identifiers, 2 entries, 1 events? ' +
+        'Erase contact person of project demo, with 2 identifiers, 2 entries, 1 event? ' +
           'This cannot be undone. Type yes to go on: flowtrail: Nothing was changed\n',
       )
       expect(status).toBe(1)
@@ -296,7 +301,8 @@ async function filesWithTrace(): Promise<string[]> {
   const folder = path.join(directory, 'base', String(oid))
   const files = (await readdir(folder)).map(async (file) => ({
     file,
-    has: (await readFile(path.join(folder, file))).includes(TRACE),
+    // PostgreSQL may delete it meanwhile.
+    has: (await readFile(path.join(folder, file)).catch(() => Buffer.alloc(0))).includes(TRACE),
   }))
   return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
 }
@@ -320,8 +326,8 @@ test('compact waits for transactions that may see what was erased', { timeout: 1
   await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT FROM contacts LIMIT 1')
   await printed(erase())
   const compact = runFlowtrail(['compact'], { DATABASE_URL: api.databaseUrl })
-  expect(await untilPrinted(compact, 'Waiting for transactions', 'stderr')).toBe(
-    'Waiting for transactions that began before and may see erased rows.\n',
+  expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
+    /^Waiting for what began before and may see erased rows: .*process \d+ \(flowtrail\)/,
   )
   await reader.query('COMMIT')
   expect(await compact.exit).toBe(0)

@@ -125,6 +125,8 @@ demo `,
     const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
     const { status, stdout } = await flowtrailWith(settings)('status', '--url', `${url}/`)
     expect(status).toBe(1)
-    expect(stdout).toContain(`Server    ${url}: no response: ${url}/metrics is not that of Flowtrail (status 404)\n`)
+    expect(stdout).toContain(
+      `Server    ${url}: no metrics of Flowtrail there (status 404); they are at ADMIN_PORT if that is set\n`,
+    )
   })
 })

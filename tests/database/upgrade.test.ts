@@ -90,7 +90,7 @@ test(
   },
 )
 
-test('every command of the old release runs on the schema of the next', async () => {
+test('every command of the old release runs on the schema of the next', TRIAL_OPTIONS, async () => {
   const settings = { DATABASE_URL: database.url, DATA_DIR: nextRelease }
   const flowtrail = flowtrailWith(settings)
   expect(await runFlowtrail(['migrate'], settings, nextRelease).exit).toBe(0)
@@ -135,7 +135,7 @@ test('every command of the old release runs on the schema of the next', async ()
   await printed(flowtrail('projects', 'delete', 'acme', '--yes'))
 })
 
-test('a server that waits to migrate the embedded database can be stopped', async () => {
+test('a server that waits to migrate the embedded database can be stopped', TRIAL_OPTIONS, async () => {
   const settings = { DATA_DIR: path.join(nextRelease, 'data'), PORT: String(await freePort()) }
   await withServer({ databaseUrl: undefined, dataDir: settings.DATA_DIR }, async ({ url }) => {
     const embedded = connect(url)
