@@ -211,11 +211,14 @@ describe('of a service', () => {
       'flowtrail_rows_recorded_total{table="contacts"}': 1,
       'flowtrail_rows_recorded_total{table="entries"}': 1,
       [`${BATCH}_sum${MULTI}`]: 5,
-      [`${BATCH}_count${MULTI}`]: 1,
-      [`flowtrail_batch_duration_seconds_count${MULTI}`]: 1,
       flowtrail_queue_wait_seconds_count: 5,
     }
-    expect(await growth(Object.keys(expected), send)).toEqual(expected)
+    // On a busy machine, the first event may be recorded before the others are read.
+    const counts = [`${BATCH}_count${MULTI}`, `flowtrail_batch_duration_seconds_count${MULTI}`] as const
+    const grown = await growth([...Object.keys(expected), ...counts], send)
+    expect(grown).toMatchObject(expected)
+    expect(grown[counts[0]]).toBeGreaterThan(0)
+    expect(grown[counts[1]]).toBe(grown[counts[0]])
     const value = await metrics()
     expect([value('flowtrail_pending_events'), value('flowtrail_pending_projects')]).toEqual([0, 0])
     const duration_s = value(`flowtrail_batch_duration_seconds_sum${MULTI}`)

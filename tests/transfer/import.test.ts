@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
 import { type ImportError, type ImportProgress, importRecords } from '../../src/transfer/import.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -432,11 +432,13 @@ describe('a bad line', () => {
 
 test('a broken connection fails the import, and the next import gets a new one', async () => {
   const lines = BASE.map((line) => ({ ...line, project_id: 'dying' }))
+  const kill = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend' AND state = 'idle in transaction'`
   const input = Readable.from(
     (async function* () {
       yield `${toLines(lines)}\n`
-      await pool.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+      // This generator runs ahead of the import, which may not have begun.
+      await vi.waitUntil(async () => (await pool.query(kill)).rowCount)
       yield toLines(lines)
     })(),
   )
