@@ -84,7 +84,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     shared: ['src/handlers/context.ts'],
   },
   'src/feed': {
-    imports: ['src/queries', 'type src/database', 'type generated', 'src/domain'],
+    imports: ['src/queries', 'src/database', 'type generated', 'src/domain'],
     packages: [],
   },
   'src/http': {

@@ -37,7 +37,7 @@ export async function chooseVisits(url: string, { projects, count, valuePrefix =
 
 /** What is requested; the last two are both recordCustomEvent. */
 export type Task =
-  | Exclude<keyof operations, 'recordCustomEvent' | 'recordCustomEvents' | 'importRecords'>
+  | Exclude<keyof operations, 'recordCustomEvent' | 'recordCustomEvents' | 'importRecords' | 'listErasures'>
   | 'recordKnown'
   | 'recordNew'
 

@@ -267,6 +267,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/projects/{projectId}/erasures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the erasures of a project
+         * @description The contacts that the operator has erased, with their identifiers, entries and events, sorted by `position`, which
+         *     is of the same counter as that of events. An erasure has opaque ids only.
+         *
+         *     A copy applies an erasure after all events that it has read before: it deletes the contact's events with a smaller
+         *     `position`, and the entries in `entry_ids`. A contact may come back later, when somebody records or imports it
+         *     again; its events then have greater positions. **Follow the list** as the feed of events, with `direction=ASC`
+         *     and either `cursor` or `after`, and `wait` if you like.
+         *
+         *     The key needs the scope `read`.
+         */
+        get: operations["listErasures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/projects/{projectId}/records": {
         parameters: {
             query?: never;
@@ -599,6 +627,27 @@ export interface components {
              * @example 1772357500250000
              */
             position: number;
+        };
+        /** @description What was erased with a contact. Its ids are all that is left of the contact. */
+        Erasure: {
+            /** @description Unique identifier of the erasure. */
+            erasure_id: string;
+            /**
+             * Format: int64
+             * @description The place of the erasure among the events and erasures of the project. It grows, with gaps, and fits into a
+             *     double-precision number.
+             * @example 1772361000000000
+             */
+            position: number;
+            /** @description The contact. */
+            contact_id: string;
+            /** @description The entries that the contact had. */
+            entry_ids: string[];
+            /**
+             * Format: date-time
+             * @description When it was erased.
+             */
+            erased_at: IsoTimestamp;
         };
         /** @description Something that a contact is known by. */
         ContactIdentifier: {
@@ -1212,6 +1261,16 @@ export interface components {
          *     waiting requests of a project get a `503`.
          */
         Wait: number;
+        /**
+         * @description Only erasures after this `position`: the greatest one that you have applied, or 0. Only with `direction=ASC`, and
+         *     not with `cursor`.
+         */
+        AfterErasure: number;
+        /**
+         * @description Long polling: how many seconds to hold back an empty page until there is an erasure. Only with `direction=ASC`.
+         *     For the rest as in `listProjectEvents`.
+         */
+        WaitForErasure: number;
         /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
@@ -1268,6 +1327,8 @@ export interface components {
          * @example </projects/demo/events?cursor=AWJ4&direction=ASC&limit=2>; rel="next"
          */
         ProjectEventsLink: string;
+        /** @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288). */
+        ErasuresLink: string;
         /**
          * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
          * @example </projects/demo/entries-page-views?cursor=AWJ4&limit=2>; rel="next"
@@ -1284,6 +1345,12 @@ export interface components {
          * @example AWJ4
          */
         FeedCursor: string;
+        /**
+         * @description The `cursor` of the next page. With `direction=ASC` every page has it: after the last page, which has no `Link`,
+         *     it leads to the erasures that come later, and it never expires. Else present when there is another page.
+         * @example AWJ4
+         */
+        ErasuresCursor: string;
         /**
          * @description The number of seconds to wait before a retry.
          * @example 1
@@ -1893,6 +1960,65 @@ export interface operations {
             403: components["responses"]["WriteScopeMissing"];
             413: components["responses"]["BatchTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["ServiceUnavailable"];
+        };
+    };
+    listErasures: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of rows per page. */
+                limit?: components["parameters"]["Limit"];
+                /** @description `ASC` sorts ascending, `DESC` descending. */
+                direction?: components["parameters"]["Direction"];
+                /**
+                 * @description Where the page begins: the `Next-Cursor` of the previous page. It is valid only for the operation, path,
+                 *     direction and filters that it was returned for (`limit` may change), and does not expire with time.
+                 */
+                cursor?: components["parameters"]["Cursor"];
+                /**
+                 * @description Only erasures after this `position`: the greatest one that you have applied, or 0. Only with `direction=ASC`, and
+                 *     not with `cursor`.
+                 */
+                after?: components["parameters"]["AfterErasure"];
+                /**
+                 * @description Long polling: how many seconds to hold back an empty page until there is an erasure. Only with `direction=ASC`.
+                 *     For the rest as in `listProjectEvents`.
+                 */
+                wait?: components["parameters"]["WaitForErasure"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The project, which must be the one that the key belongs to.
+                 * @example demo
+                 */
+                projectId: components["parameters"]["ProjectId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of erasures. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    Link: components["headers"]["ErasuresLink"];
+                    "Next-Cursor": components["headers"]["ErasuresCursor"];
+                    "Cache-Control": components["headers"]["CacheControl"];
+                    Vary: components["headers"]["Vary"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Erasure"][];
+                };
+            };
+            400: components["responses"]["InvalidFeedRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["ReadScopeMissing"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["ServiceUnavailable"];

@@ -11,6 +11,8 @@ const statements = [
     erased_at timestamptz(3) NOT NULL,
     PRIMARY KEY (project_id, position)
   )`,
+  // Uncompressed, so that the size of an array is known without reading it.
+  'ALTER TABLE erasures ALTER COLUMN entry_ids SET STORAGE EXTERNAL',
   `DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
       PERFORM create_distributed_table('erasures', 'project_id');

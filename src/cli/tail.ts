@@ -5,7 +5,7 @@ import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import { Followers } from '../feed/followers.ts'
-import { findLastPosition, selectFeedPage } from '../queries/events.ts'
+import { findLastPositions, selectFeedPage } from '../queries/events.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
@@ -34,7 +34,7 @@ export const tailCommand = ({ env, stdout }: Context) =>
       onDatabase(readConfig(env), async (db) => {
         await requireProject(db, project)
         const format = json ? JSON.stringify : lineOf(stdout)
-        const position = since === 'now' ? (await findLastPosition(db, project))?.position : since
+        const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
         await follow(db, project, position ?? 0, async (events) =>
           print(stdout, events.map((event) => `${format(event)}\n`).join('')),
         )
@@ -67,7 +67,7 @@ async function follow(
     const { rows } = await selectFeedPage(db, { path: { projectId }, query, lease }, [seen])
     seen = rows.at(-1)?.position ?? seen
     if (rows.length > 0) await receive(rows.map(projectEvent))
-    else known = (await followers.wait(projectId, Math.max(seen, known), WAIT_ms).ended) ?? known
+    else known = (await followers.wait('events', projectId, Math.max(seen, known), WAIT_ms).ended) ?? known
   }
 }
 

@@ -20,18 +20,22 @@ export interface SizedRow {
   value_bytes?: number | null
 }
 
+const octetLength = (column: string) => sql<number>`octet_length(${sql.ref(column)})`
+
 /**
  * In SQL, columns of any length, and the size of all of them if they are large and left out.
  *
  * @param isWhole whether large ones are read, too; else they are null
  * @param small_bytes the most that small ones have together
+ * @param sizeOf in SQL, the size of a column that is not null, without reading it
  */
 export function sizedColumns<const Columns extends readonly string[]>(
   columns: Columns,
   isWhole: boolean,
   small_bytes = SMALL_ROW_bytes,
+  sizeOf = octetLength,
 ) {
-  const sizes = columns.map((column) => sql`coalesce(octet_length(${sql.ref(column)}), 0)`)
+  const sizes = columns.map((column) => sql`coalesce(${sizeOf(column)}, 0)`)
   const bytes = sql<number>`(${sql.join(sizes, sql` + `)})`
   return {
     // Null, since a number would have to be parsed for each row.

@@ -3,12 +3,12 @@ import type { Database } from '../database/pool.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import type { Wait } from '../domain/read-lease.ts'
 import { Usage } from '../domain/usage.ts'
-import { findLastPosition } from '../queries/events.ts'
+import { findLastPositions } from '../queries/events.ts'
 
 export interface FollowersOptions {
   /** How many requests may follow feeds at once; half of them in one project. */
   maxFollowers: number
-  /** How often the database is asked for new events, in milliseconds. */
+  /** How often the database is asked for what is new, in milliseconds. */
   pollInterval_ms?: number
 }
 
@@ -19,15 +19,20 @@ const POLL_INTERVAL_ms = 200
 const REST = 4
 const MAX_REST_ms = 2_000
 
-/** A request that waits for events of its project after a position. */
+/** What a project has a feed of. */
+export type Feed = 'events' | 'erasures'
+
+/** A request that waits for what comes in a feed of its project after a position. */
 interface Waiting {
+  feed: Feed
   position: number
   end: (lastPosition: number) => void
 }
 
 /**
- * The requests that wait for events (ADR 0020). While there are any, one look-up after another asks for the last positions of
- * all their projects, so that a waiting request costs the database nothing, and an event of any process ends its wait.
+ * The requests that wait for events or erasures (ADR 0020). While there are any, one look-up after another asks for the last
+ * positions of all their projects, so that a waiting request costs the database nothing, and what any process commits ends
+ * its wait.
  */
 export class Followers {
   readonly #db: Database
@@ -61,11 +66,11 @@ export class Followers {
   }
 
   /**
-   * Waits until the project has an event after the position, and ends with the position of its last one. Ends with undefined
+   * Waits until the project's feed has something after the position, and ends with its last position. Ends with undefined
    * when it is cancelled, the time is over, or the followers are closed. Rejects with the database's error if the time is over
    * and the last look-up has failed since.
    */
-  wait(projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
+  wait(feed: Feed, projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
     const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()
     const waiting = this.#waiting.get(projectId) ?? new Set()
     this.#waiting.set(projectId, waiting)
@@ -80,7 +85,7 @@ export class Followers {
       resolve(lastPosition)
     }
     const cancel = () => end()
-    const one = { position, end }
+    const one = { feed, position, end }
     const begin_ms = performance.now()
     const timer = setTimeout(() => {
       leave()
@@ -117,9 +122,10 @@ export class Followers {
   }
 
   async #check(projectId: string): Promise<void> {
-    const last = (await findLastPosition(this.#db, projectId))?.position ?? 0
-    for (const { position, end } of this.#waiting.get(projectId) ?? []) {
-      if (last > position) end(last)
+    const last = await findLastPositions(this.#db, projectId)
+    for (const { feed, position, end } of this.#waiting.get(projectId) ?? []) {
+      const lastPosition = last?.[feed] ?? 0
+      if (lastPosition > position) end(lastPosition)
     }
   }
 }

@@ -1,7 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
+import { SMALL_ROW_bytes, sizedColumns } from '../database/large-rows.ts'
+import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
+import { isPosition } from '../domain/cursor.ts'
 import { selectNextPositions } from './events.ts'
 import { lockProjects } from './projects.ts'
 
@@ -54,6 +57,30 @@ export function eraseContact(db: Database, projectId: string, contactId: string)
     return { erasure_id, entry_ids, identifiers, events: deletedEvents, idempotency_keys }
   })
 }
+
+/** The array is stored uncompressed, so that this is its length. */
+const storedSize = (column: string) => sql<number>`pg_column_size(${sql.ref(column)})`
+
+/** Erasures of a project in the order in which they were committed (ADR 0027). */
+export const selectErasuresPage = defineList(
+  {
+    operation: 'listErasures',
+    table: 'erasures',
+    scope: { projectId: 'project_id' },
+    filters: {},
+    sortKey: ['position'],
+    isSortKey: isPosition,
+    origin: [0],
+  },
+  (db, page, _inOrder, isWhole) => {
+    const { value, value_bytes } = sizedColumns(['entry_ids'], isWhole, SMALL_ROW_bytes, storedSize)
+    const entryIds = value('entry_ids').$castTo<string[]>()
+    return db
+      .selectFrom('erasures')
+      .select(['erasure_id', 'position', 'contact_id', entryIds.as('entry_ids'), 'erased_at', value_bytes])
+      .$call(page)
+  },
+)
 
 async function countOf(deletion: { executeTakeFirstOrThrow(): Promise<{ numDeletedRows: bigint }> }): Promise<number> {
   return Number((await deletion.executeTakeFirstOrThrow()).numDeletedRows)

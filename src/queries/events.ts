@@ -85,28 +85,45 @@ export const selectFeedPage = defineList(
       .$call(inOrder),
 )
 
-/** The projects, and the position of the last event of each, null if it has none. */
+/** The projects, and the positions of the last event and of the last erasure of each, null if it has none. */
 const selectLastPositions = (db: Database, projectIds: Parameter<string[]>) =>
-  db.selectFrom(inputTable({ project_id: text(projectIds) })).leftJoinLateral(
-    (eb) =>
-      db
-        .selectFrom('events as e')
-        .select('e.position')
-        .where('e.project_id', '=', eb.ref('input.project_id'))
-        .orderBy('e.position', 'desc')
-        .limit(1)
-        .as('last'),
-    (join) => join.onTrue(),
-  )
+  db
+    .selectFrom(inputTable({ project_id: text(projectIds) }))
+    .leftJoinLateral(
+      (eb) =>
+        db
+          .selectFrom('events as e')
+          .select('e.position')
+          .where('e.project_id', '=', eb.ref('input.project_id'))
+          .orderBy('e.position', 'desc')
+          .limit(1)
+          .as('event'),
+      (join) => join.onTrue(),
+    )
+    .leftJoinLateral(
+      (eb) =>
+        db
+          .selectFrom('erasures as r')
+          .select('r.position')
+          .where('r.project_id', '=', eb.ref('input.project_id'))
+          .orderBy('r.position', 'desc')
+          .limit(1)
+          .as('erasure'),
+      (join) => join.onTrue(),
+    )
 
 /**
- * The position of the last event of a project, null without any. Beside an import it may take long (ADR 0020), so that it is no
- * look-up that others queue behind.
+ * The positions of the last event and of the last erasure of a project, null without any. Beside an import it may take long
+ * (ADR 0020), so that it is no look-up that others queue behind.
  */
-export const findLastPosition = batchLoader(
+export const findLastPositions = batchLoader(
   (db, projectIds: Parameter<string[]>) =>
-    selectLastPositions(db, projectIds).select(['input.ordinal', 'last.position']),
-  { name: 'findLastPosition', isLookUp: false },
+    selectLastPositions(db, projectIds).select([
+      'input.ordinal',
+      'event.position as events',
+      'erasure.position as erasures',
+    ]),
+  { name: 'findLastPositions', isLookUp: false },
 )
 
 /**
@@ -115,25 +132,13 @@ export const findLastPosition = batchLoader(
  */
 export const selectNextPositions = prepare(
   (db, projectIds: Parameter<string[]>) =>
-    selectLastPositions(db, projectIds)
+    selectLastPositions(db, projectIds).select([
+      'input.project_id',
       // The events that had the greatest positions may be erased.
-      .leftJoinLateral(
-        (eb) =>
-          eb
-            .selectFrom('erasures as r')
-            .select('r.position')
-            .where('r.project_id', '=', eb.ref('input.project_id'))
-            .orderBy('r.position', 'desc')
-            .limit(1)
-            .as('erased'),
-        (join) => join.onTrue(),
-      )
-      .select([
-        'input.project_id',
-        sql<number>`greatest(
-          last.position + 1, erased.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-        )`.as('position'),
-      ]),
+      sql<number>`greatest(
+        event.position + 1, erasure.position + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+      )`.as('position'),
+    ]),
   { name: 'selectNextPositions' },
 )
 

@@ -56,6 +56,7 @@ const matrix: Matrix = {
   listEntryPageViews: { 200: {}, ...readErrors },
   listEntries: { 200: {}, ...readErrors },
   listProjectEvents: { 200: {}, ...readErrors },
+  listErasures: { 200: {}, ...readErrors },
   recordCustomEvent: {
     200: {},
     ...errors,

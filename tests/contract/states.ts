@@ -46,7 +46,7 @@ export class States {
       createTestApp(),
       createTestApp({ reach: proxy.reach }),
     ])
-    for (const table of ['modules', 'module_versions']) {
+    for (const table of ['modules', 'module_versions', 'erasures']) {
       await sql`ALTER TABLE ${sql.table(table)} RENAME TO ${sql.table(`lost_${table}`)}`.execute(faulty.db)
     }
     await sql`ALTER TABLE api_keys RENAME TO lost_api_keys`.execute(keyless.db)

@@ -30,6 +30,7 @@ const CROWD = `
   INSERT INTO entries SELECT 'crowd', 'e' || i, 'm1', 'c', now(), now(), '{}' FROM generate_series(1, 60000) i;
   INSERT INTO events (project_id, event_id, entry_id, "timestamp", module_version_number, event_type, position, recorded_at)
     SELECT 'crowd', i, 'e1', now(), 1, 'e', i, now() FROM generate_series(1, 60000) i;
+  INSERT INTO erasures SELECT project_id, i, i, 'c', '{}', now() FROM projects, generate_series(1, 3000) i;
   ANALYZE`
 
 interface Statement {
@@ -65,6 +66,7 @@ const CALLS: Record<Exclude<OperationId, 'importRecords'>, { call: Call; most: n
   listEntryPageViews: { call: { path: '/projects/demo/entries-page-views?limit=10' }, most: 200 },
   listEntries: { call: { path: '/projects/demo/entries?limit=10' }, most: 50 },
   listProjectEvents: { call: { path: '/projects/demo/events?limit=10' }, most: 50 },
+  listErasures: { call: { path: '/projects/demo/erasures?limit=10' }, most: 11 },
   recordCustomEvent: {
     call: {
       method: 'POST',
@@ -122,7 +124,7 @@ async function scansOf({ text, values }: Statement): Promise<PlanNode[]> {
   return nodes(rows[0]['QUERY PLAN'][0].Plan).filter((node) => node['Relation Name'] !== undefined)
 }
 
-const LARGE = ['modules', 'module_versions', 'entries', 'events', 'contacts', 'contact_identifiers']
+const LARGE = ['erasures', 'modules', 'module_versions', 'entries', 'events', 'contacts', 'contact_identifiers']
 
 /** The scans of all statements of a request, run one after another on one connection. */
 async function allScansOf(call: Call): Promise<PlanNode[]> {

@@ -320,8 +320,11 @@ describe('a request that waits', () => {
 
   test('ends with an empty page when the service stops', async () => {
     const app = await createTestApp({ twins: false })
-    const waiting = feed(app, { ...(await end(app)), wait: 30 })
-    await untilWaiting(app, 1)
+    const query = await end(app)
+    const wait = vi.spyOn(Followers.prototype, 'wait')
+    const waiting = feed(app, { ...query, wait: 30 })
+    await vi.waitFor(() => expect(wait).toHaveBeenCalled())
+    wait.mockRestore()
     const [{ events, cursor, headers }] = await Promise.all([waiting, app.close()])
     expect(events).toEqual([])
     expect(cursor).toBeDefined()

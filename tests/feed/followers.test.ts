@@ -36,40 +36,40 @@ test('a client that goes before its wait begins does not wait', async () => {
   const response = new Response()
   const lease = gate.lease('p', response as unknown as ServerResponse)
   response.leave()
-  expect(await lease.pause(followers.wait('p', 0, FOREVER_ms))).toBeUndefined()
+  expect(await lease.pause(followers.wait('events', 'p', 0, FOREVER_ms))).toBeUndefined()
   gate.close()
 })
 
 test('a wait that is over while the database is away rejects with its error', async () => {
   const nowhere = connect('postgres://flowtrail@127.0.0.1:1/flowtrail', { max: 1 })
   const followers = new Followers(nowhere, { maxFollowers: 2, pollInterval_ms: 1 })
-  await expect(followers.wait('p', 0, 200).ended).rejects.toThrow('ECONNREFUSED')
+  await expect(followers.wait('events', 'p', 0, 200).ended).rejects.toThrow('ECONNREFUSED')
   await nowhere.destroy()
 })
 
 test('a wait ends in time though a look-up does not', async () => {
   const hanging = { executeQuery: () => new Promise<never>(() => {}) } as unknown as Database
   const followers = new Followers(hanging, { maxFollowers: 2, pollInterval_ms: 1 })
-  expect(await followers.wait('p', 0, 50).ended).toBeUndefined()
+  expect(await followers.wait('events', 'p', 0, 50).ended).toBeUndefined()
 })
 
 test('a wait ends at once when the followers are closed, also one that begins afterwards', async () => {
   const followers = new Followers(db, { maxFollowers: 2 })
-  const waiting = followers.wait('p', 0, FOREVER_ms)
+  const waiting = followers.wait('events', 'p', 0, FOREVER_ms)
   followers.close()
   expect(await waiting.ended).toBeUndefined()
-  expect(await followers.wait('p', 0, FOREVER_ms).ended).toBeUndefined()
+  expect(await followers.wait('events', 'p', 0, FOREVER_ms).ended).toBeUndefined()
 })
 
 test('nobody is asked when nobody waits', async () => {
   const executeQuery = vi.fn(async () => ({ rows: [] }))
   const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
-  const wait = followers.wait('p', 0, FOREVER_ms)
+  const wait = followers.wait('events', 'p', 0, FOREVER_ms)
   await vi.waitFor(() => expect(executeQuery.mock.calls.length).toBeGreaterThan(1), { interval: 1 })
   wait.cancel()
   await wait.ended
   const asked = executeQuery.mock.calls.length
-  const other = followers.wait('q', 0, 20)
+  const other = followers.wait('events', 'q', 0, 20)
   other.cancel()
   await new Promise((resolve) => setTimeout(resolve, 20))
   expect(executeQuery.mock.calls.length).toBeLessThanOrEqual(asked + 1)
@@ -85,7 +85,7 @@ test('a slow look-up is followed by a longer rest', async () => {
     return { rows: [] }
   }
   const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
-  const { cancel } = followers.wait('p', 0, FOREVER_ms)
+  const { cancel } = followers.wait('events', 'p', 0, FOREVER_ms)
   await vi.waitFor(() => expect(begins_ms).toHaveLength(2), { timeout: 10_000 })
   cancel()
   expect((begins_ms[1] as number) - (ends_ms[0] as number)).toBeGreaterThan(150)

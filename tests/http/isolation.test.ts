@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { parseKey, SCOPES } from '../../src/domain/api-key.ts'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import type { OperationId } from '../../src/http/operations.ts'
-import { createTestApp, type TestApp, withExamples } from '../support/app.ts'
+import { createTestApp, insertErasures, type TestApp, withExamples } from '../support/app.ts'
 import { type Rows, rowsOf } from '../support/database.ts'
 import { copiesOf, markOf } from '../support/twins.ts'
 
@@ -36,13 +37,22 @@ function* records(): Generator<object> {
   }
 }
 
+const ERASURES = [1, 2, 3].map((position) => ({
+  ...{ erasure_id: `erased-${position}`, position, contact_id: 'c-è', entry_ids: ['h', 'i'].slice(position - 1) },
+  erased_at: toIsoTimestamp(new Date(at(position))),
+}))
+
 let api: TestApp
 const keys = new Map<string, string>()
 const rows = new Map<string, Rows>()
 
 beforeAll(async () => {
   api = await createTestApp({
-    fill: withExamples(records()),
+    fill: async (url, db) => {
+      await withExamples(records())(url, db)
+      await insertErasures(db, 'demo', ERASURES)
+      await insertErasures(db, 'other', ERASURES)
+    },
   })
   for (const project of PROJECTS) {
     keys.set(project, await createKey(api.db, project, { name: '', scopes: SCOPES, expires_at: null }))
@@ -142,6 +152,11 @@ const EXPECTED: Record<
         const entry = own.entries.find(({ entry_id }) => entry_id === event.entry_id)
         return withoutNulls({ ...event, ...contextOf(own, entry as Rows['entries'][number]) })
       }),
+    ]),
+  listErasures: (project, own) =>
+    DIRECTIONS.map((direction) => [
+      `${path(project, 'erasures')}?direction=${direction}&limit=2`,
+      sorted(own.erasures, (row) => [row.position], direction).map(({ project_id: _, ...row }) => row),
     ]),
   listEntries: (project, own) =>
     DIRECTIONS.map((direction) => [

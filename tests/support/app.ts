@@ -1,13 +1,14 @@
 import { createReadStream } from 'node:fs'
 import { Readable } from 'node:stream'
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
+import type { components } from '../../generated/api.ts'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { importRecords } from '../../src/transfer/import.ts'
-import { DOCUMENT_VIOLATED, watchResponses } from './contract.ts'
+import { DOCUMENT_VIOLATED, document, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
 import { testAppExtensions } from './extensions.ts'
 import { searchedLogger } from './log-keys.ts'
@@ -75,9 +76,27 @@ export const importFile = (databaseUrl: string, file: URL) => importFrom(databas
 export const importInto = (databaseUrl: string, records: Iterable<object>) =>
   importFrom(databaseUrl, Readable.from([...records].map((record) => `${JSON.stringify(record)}\n`)))
 
-/** Fills a database with the document's examples and with further records. */
-export const withExamples = (records: Iterable<object>) => async (databaseUrl: string) => {
+/** Fills a database with the document's examples. An erasure cannot be imported. */
+export async function loadExamples(databaseUrl: string, db: Database): Promise<void> {
   await importFile(databaseUrl, EXAMPLES)
+  const { value } = document.components.examples.Erasures as { value: components['schemas']['Erasure'][] }
+  await insertErasures(db, 'demo', value)
+}
+
+export async function insertErasures(
+  db: Database,
+  project_id: string,
+  erasures: components['schemas']['Erasure'][],
+): Promise<void> {
+  await db
+    .insertInto('erasures')
+    .values(erasures.map((erasure) => ({ project_id, ...erasure })))
+    .execute()
+}
+
+/** Fills a database with the document's examples and with further records. */
+export const withExamples = (records: Iterable<object>) => async (databaseUrl: string, db: Database) => {
+  await loadExamples(databaseUrl, db)
   await importInto(databaseUrl, records)
 }
 
@@ -90,7 +109,7 @@ async function importFrom(databaseUrl: string, input: Readable): Promise<void> {
 export async function createTestApp(options: TestAppOptions = {}): Promise<TestApp> {
   const database = await createTestDatabase()
   const db = connect(database.url, { max: 2 })
-  await (options.fill ?? ((url) => importFile(url, EXAMPLES)))(database.url, db)
+  await (options.fill ?? loadExamples)(database.url, db)
   const key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
   const watermarks = (options.twins ?? true) ? await addTwins(db) : new Map()
 

@@ -40,6 +40,7 @@ const TABLES = [
   'entries',
   'events',
   'entry_page_views',
+  'erasures',
 ] as const
 
 export type Rows = { [Table in (typeof TABLES)[number]]: Selectable<DB[Table]>[] }

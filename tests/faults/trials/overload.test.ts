@@ -45,8 +45,8 @@ const LIST = '/projects/demo/entries/019ca8bb-b5c0-7000-8000-000000000001/events
 
 beforeAll(async () => {
   database = await createTestDatabase()
-  await withExamples(records())(database.url)
   const db = connectDatabase(database.url, { max: 1 })
+  await withExamples(records())(database.url, db)
   key = await createKey(db, 'demo', { name: 'test', scopes: SCOPES, expires_at: null })
   await db.destroy()
   service = await startService({ DATABASE_URL: database.url, QUEUE_SIZE: '200' })
