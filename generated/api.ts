@@ -221,9 +221,9 @@ export interface paths {
          *     **Entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`, else
          *     the oldest. If there is none, a new one is created.
          *
-         *     **Safe retries.** Send an `Idempotency-Key` and repeat the request with it whenever you are unsure: the event is
-         *     recorded once and you get the first response again, byte for byte, with `Idempotent-Replayed: true`. Without a
-         *     key, equal requests record separate events.
+         *     **Safe retries.** Send an `Idempotency-Key` and repeat the request with it whenever you are unsure: as long as the
+         *     key is kept, the event is recorded once and you get the first response again, byte for byte, with
+         *     `Idempotent-Replayed: true`. Without a key, equal requests record separate events.
          *
          *     The key needs the scope `events:write`.
          */
@@ -253,7 +253,7 @@ export interface paths {
          *     **Safe retries.** Give each event an `idempotency_key`; the header `Idempotency-Key` is that of single events and
          *     is refused here. Then repeat the events whose result was a `503`, or after a `503` or a lost response all of them,
          *     with the same keys: what was recorded is not recorded again and gets its first result with `"replayed": true`.
-         *     Keys of batches and of single events are the same keys.
+         *     Keys of batches and of single events are the same keys, and kept as long.
          *
          *     The response is a `503` if no event is recorded and at least one might be after a retry. For the rate limit a
          *     batch is one request.
@@ -1275,8 +1275,9 @@ export interface components {
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-         *     event. Once an event is recorded, the same key with the same event returns the first response again, and with
-         *     another event a `422`. After an error the key is free.
+         *     event, unless the operator of the service has keys forgotten after a number of days, which is at least one: ask.
+         *     Once an event is recorded, the same key with the same event returns the first response again, and with another
+         *     event a `422`. After an error the key is free. So is a forgotten one: with it, the same event is recorded again.
          */
         IdempotencyKey: string;
     };
@@ -1873,8 +1874,9 @@ export interface operations {
             header?: {
                 /**
                  * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-                 *     event. Once an event is recorded, the same key with the same event returns the first response again, and with
-                 *     another event a `422`. After an error the key is free.
+                 *     event, unless the operator of the service has keys forgotten after a number of days, which is at least one: ask.
+                 *     Once an event is recorded, the same key with the same event returns the first response again, and with another
+                 *     event a `422`. After an error the key is free. So is a forgotten one: with it, the same event is recorded again.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };

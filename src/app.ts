@@ -1,6 +1,7 @@
 import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
 import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
+import { adviceFor } from './database/advice.ts'
 import type { Database } from './database/pool.ts'
 import { Followers } from './feed/followers.ts'
 import { handlers } from './handlers/index.ts'
@@ -21,6 +22,7 @@ import {
   measureImports,
   measureKeyCache,
   measurePools,
+  measurePruning,
   measureQueries,
   measureQueue,
   measureReads,
@@ -39,6 +41,7 @@ import { registerRoutes } from './http/routes.ts'
 import { reportTypeMismatches } from './http/type-mismatches.ts'
 import { refuseInvalidEncoding, rewriteUndecodable } from './http/url-encoding.ts'
 import { databaseSize, ping } from './queries/projects.ts'
+import { IdempotencyPruner, type PrunerOptions } from './recording/idempotency-pruner.ts'
 import { Recorder } from './recording/recorder.ts'
 import { describeRelease } from './release.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -54,6 +57,8 @@ export interface AppParts {
   /** For imports, in pipeline mode. */
   importPool: pg.Pool
   recorder?: Partial<RecorderOptions>
+  /** Deletes old Idempotency-Keys, on a database of its own, so that nothing else waits for it; without it all are kept. */
+  pruning?: { db: Database } & PrunerOptions
   readGate?: Partial<ReadGateOptions>
   logger: FastifyServerOptions['logger']
   demoKeyFile?: string
@@ -150,6 +155,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const observer = { ...measureRecording(registry, onTypeMismatch), ...parts.tracing?.recording }
   const recorder = new Recorder(parts.writePool, parts.recorder, observer)
   measureQueue(registry, recorder)
+  const pruner = parts.pruning && startPruning(app, parts.pruning)
+  measurePruning(registry, () => pruner?.deleted ?? 0)
   const context = {
     db,
     recorder,
@@ -167,6 +174,21 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   })
   await app.ready()
   return app
+}
+
+function startPruning(app: FastifyInstance, { db, ...options }: NonNullable<AppParts['pruning']>): IdempotencyPruner {
+  const pruner = new IdempotencyPruner(db, options, ({ deleted, duration_ms, error }) => {
+    const run = { deleted, duration_ms: Math.round(duration_ms) }
+    if (error) {
+      const advice = adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
+      app.log.warn(
+        { err: error, ...run },
+        `old Idempotency-Keys are not deleted; in an hour it is tried again. ${advice}`,
+      )
+    } else if (deleted > 0) app.log.info(run, 'deleted old Idempotency-Keys')
+  })
+  app.addHook('onClose', () => pruner.close())
+  return pruner
 }
 
 /** An app that `buildApp` adds the probes to. Close it after the other, so that it responds while that one drains. */

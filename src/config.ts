@@ -52,6 +52,8 @@ export interface Config {
     statementTimeout_ms: number
   }
   recorder: RecorderOptions
+  /** After so many days the Idempotency-Keys of events are forgotten; undefined when they are kept as long as the events. */
+  idempotencyRetention_days: number | undefined
   /** How traces are exported; undefined when they are not. */
   tracing: TracingOptions | undefined
 }
@@ -310,6 +312,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       CORS_ORIGINS: origins({ default: undefined }),
       RATE_LIMIT_PER_MINUTE: integer(1, 999_999_999)({ default: undefined }),
       TRUST_PROXY: trustProxy({ default: false }),
+      IDEMPOTENCY_RETENTION_DAYS: integer(1, 3_650)({ default: undefined }),
       MAX_CONNECTIONS: integer(1, 100_000)({ default: 10_000 }),
       MAX_FOLLOWERS: integer(1, 100_000)({ default: 2_000 }),
       READ_CONNECTIONS: integer(1, 100)({ default: 3 }),
@@ -371,6 +374,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       lockTimeout_ms: settings.LOCK_TIMEOUT_MS,
       maxBatchSize: settings.BATCH_SIZE,
     },
+    idempotencyRetention_days: settings.IDEMPOTENCY_RETENTION_DAYS,
     tracing,
   }
 }

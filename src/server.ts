@@ -113,6 +113,11 @@ async function start(
   const importPool = openWritePool(postgres.url, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })
   cleanup.defer(() => importPool.end())
 
+  const retention_days = config.idempotencyRetention_days
+  const pruning =
+    retention_days === undefined ? undefined : { db: connect(postgres.url, { max: 1, ...timeouts }), retention_days }
+  if (pruning) cleanup.defer(() => pruning.db.destroy())
+
   const admin = config.server.admin && {
     app: createAdminApp({ logger, stopping: stop }, config.http),
     address: config.server.admin,
@@ -124,6 +129,7 @@ async function start(
     writePool,
     importPool,
     recorder: config.recorder,
+    pruning,
     logger,
     admin: admin?.app,
     tracing,

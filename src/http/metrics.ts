@@ -99,6 +99,12 @@ export function measureQueue(registry: Registry, recorder: { pending: { events: 
   gauge('flowtrail_pending_projects', 'Projects with such events.', () => recorder.pending.projects)
 }
 
+/** Registers how many Idempotency-Keys were deleted for their age. */
+export function measurePruning(registry: Registry, deleted: () => number): void {
+  const name = 'flowtrail_idempotency_keys_deleted_total'
+  metricsOf(registry).counter(name, 'Idempotency-Keys that were deleted for their age.', undefined, deleted)
+}
+
 /** Registers the metrics of recording, and makes the observer that counts them. */
 export function measureRecording(
   registry: Registry,

@@ -20,6 +20,13 @@ export async function databaseSize(db: Database): Promise<number> {
   return row?.bytes as number
 }
 
+/** The time by the clock of the database's machine, in milliseconds since 1970. */
+export async function databaseTime_ms(db: Database): Promise<number> {
+  const { rows } = await sql<{ now_ms: number }>`
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms`.execute(db)
+  return rows[0]?.now_ms as number
+}
+
 /** Sets how long this transaction waits for a lock, for example `500ms`. */
 export const setLockTimeout = prepare(
   (db, duration: Parameter<string>) =>

@@ -1,9 +1,12 @@
+import { sql } from 'kysely'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { connect } from '../../src/database/open.ts'
+import { connect, openWritePool } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
-import { customEvent, fillFixture } from '../recording/fixture.ts'
+import { leastEventId } from '../../src/queries/idempotency.ts'
+import { recordBatch } from '../../src/recording/batch.ts'
+import { customEvent, fillFixture, parsedEvent } from '../recording/fixture.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, type Service, startService } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -29,10 +32,12 @@ afterEach(async () => {
   await database.drop()
 })
 
-async function statusOf(project: string, path: string, init: RequestInit = {}): Promise<number> {
-  const headers = { 'X-Api-Key': keys[project] ?? '', 'Content-Type': 'application/json' }
-  return (await fetch(`${service.address}/projects/${project}${path}`, { ...init, headers })).status
+function call(project: string, path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = { 'X-Api-Key': keys[project] ?? '', 'Content-Type': 'application/json', ...init.headers }
+  return fetch(`${service.address}/projects/${project}${path}`, { ...init, headers })
 }
+
+const statusOf = async (...request: Parameters<typeof call>) => (await call(...request)).status
 
 const record = (project: string) =>
   statusOf(project, '/events', { method: 'POST', body: JSON.stringify(customEvent()) })
@@ -80,4 +85,35 @@ test('WRITE_CONNECTIONS reaches the pool', async () => {
   await obstacle.waiting(3)
   await obstacle.release()
   expect(await Promise.all(recordings)).toEqual([200, 200, 200])
+})
+
+test('IDEMPOTENCY_RETENTION_DAYS deletes older keys from the start, and without it they are kept', async () => {
+  const event = customEvent()
+  const pool = openWritePool(database.url, { max: 1 })
+  const client = await pool.connect()
+  await recordBatch(client, [{ ...parsedEvent(event), project_id: 'demo', idempotency_key: 'old' }])
+  client.release()
+  await pool.end()
+  const old = leastEventId(Date.now() - 10 * 24 * 60 * 60 * 1_000)
+  await sql`WITH renamed AS (UPDATE events SET event_id = ${old}) UPDATE idempotency_keys SET event_id = ${old}`.execute(
+    db,
+  )
+  const isReplayed = async () => {
+    const init = { method: 'POST', headers: { 'Idempotency-Key': 'old' }, body: JSON.stringify(event) }
+    return (await call('demo', '/events', init)).headers.has('idempotent-replayed')
+  }
+  const keys = () => db.selectFrom('idempotency_keys').select('event_id').execute()
+
+  for (const settings of [{}, { IDEMPOTENCY_RETENTION_DAYS: '11' }] as Record<string, string>[]) {
+    service = await startService({ DATABASE_URL: database.url, ...settings })
+    expect(await isReplayed()).toBe(true)
+    service.child.kill('SIGTERM')
+    // It ends the first run, if there is one.
+    expect(await service.exit).toBe(0)
+    expect(await keys()).toHaveLength(1)
+  }
+  service = await startService({ DATABASE_URL: database.url, IDEMPOTENCY_RETENTION_DAYS: '9' })
+  await expect.poll(keys, { timeout: 30_000 }).toEqual([])
+  expect(await isReplayed()).toBe(false)
+  expect(await isReplayed()).toBe(true)
 })

@@ -1,8 +1,10 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { loadDemo } from '../../src/cli/demo.ts'
+import { connect } from '../../src/database/open.ts'
 import { DEMO } from '../../src/demo/project.ts'
 import type { OperationId } from '../../src/http/operations.ts'
+import { deleteIdempotencyKeys } from '../../src/queries/idempotency.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 
 /** A node of PostgreSQL's plan, as EXPLAIN (FORMAT JSON, ANALYZE) gives it. */
@@ -190,4 +192,26 @@ test('recording for an entry reads no more rows the more page views it has', asy
   await client.query('SET plan_cache_mode = force_generic_plan')
   const scans = await allScansOf({ ...call, headers: {} })
   expect(rowsRead(scans)).toBeLessThanOrEqual(most)
+})
+
+test('a deletion of old Idempotency-Keys reads no more of them than it deletes', async () => {
+  await client.query(`
+    INSERT INTO idempotency_keys SELECT project_id, 'key of ' || event_id, event_id, '', '{}'
+      FROM events WHERE project_id = 'crowd';
+    ANALYZE idempotency_keys`)
+  const db = connect(api.databaseUrl, { max: 1 })
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  expect(await deleteIdempotencyKeys(db, 'crowd', { after: '', before: '0' }, 1_000)).toEqual([])
+  const [text, values] = query.mock.lastCall as unknown as [string, unknown[]]
+  query.mockRestore()
+  await db.destroy()
+  for (const mode of MODES) {
+    await client.query(`SET plan_cache_mode = ${mode}`)
+    for (const before of ['3', '9']) {
+      const scans = await scansOf({ text, values: values.map((value) => (value === '0' ? before : value)) })
+      expect(scans.filter((node) => node['Node Type'] === 'Seq Scan')).toEqual([])
+      // To select, to find and to delete them.
+      expect(rowsRead(scans)).toBe(3 * 1_000)
+    }
+  }
 })

@@ -7,6 +7,7 @@ import { createKey } from '../../src/cli/keys.ts'
 import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
+import type { PrunerOptions } from '../../src/recording/idempotency-pruner.ts'
 import { importRecords } from '../../src/transfer/import.ts'
 import { DOCUMENT_VIOLATED, document, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
@@ -67,6 +68,8 @@ export interface TestAppOptions {
   queryTimeout_ms?: number
   stopping?: AppParts['stopping']
   tracing?: AppParts['tracing']
+  /** How old Idempotency-Keys are deleted; without it they are kept. */
+  pruning?: PrunerOptions
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -118,12 +121,14 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const readDb = connectShared(address, { max: 2, ...timeouts })
   const writePool = openWritePool(address, { max: 4, ...timeouts })
   const importPool = openWritePool(address, { max: 4, ...timeouts })
+  const pruning = options.pruning && { db: connect(address, { max: 1, ...timeouts }), ...options.pruning }
   const violations: string[] = []
   const app = await buildApp({
     config: { ...PLAIN_CONFIG, ...options.config },
     db: readDb,
     writePool,
     importPool,
+    pruning,
     logger: searchedLogger(options.logger),
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
@@ -164,6 +169,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
       await readDb.destroy()
       await writePool.end()
       await importPool.end()
+      await pruning?.db.destroy()
       await db.destroy()
       await database.drop()
       assertContract()

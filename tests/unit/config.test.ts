@@ -20,6 +20,7 @@ const DEFAULTS: Config = {
   },
   connections: { read: 3, write: 4, import: 8, statementTimeout_ms: 10_000 },
   recorder: { maxQueuedEvents: 20_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
+  idempotencyRetention_days: undefined,
   tracing: undefined,
 }
 
@@ -76,6 +77,8 @@ test.each<[string, string, string, unknown]>([
   ['RATE_LIMIT_PER_MINUTE', '600', 'http.rateLimitPerMinute', 600],
   ['TRUST_PROXY', 'true', 'http.trustProxy', true],
   ['TRUST_PROXY', '10.0.0.0/8, ::1', 'http.trustProxy', '10.0.0.0/8, ::1'],
+  ['IDEMPOTENCY_RETENTION_DAYS', '1', 'idempotencyRetention_days', 1],
+  ['IDEMPOTENCY_RETENTION_DAYS', '3650', 'idempotencyRetention_days', 3_650],
   ['MAX_CONNECTIONS', '1', 'http.maxConnections', 1],
   ['MAX_CONNECTIONS', '100000', 'http.maxConnections', 100_000],
   ['IMPORT_CONNECTIONS', '2', 'connections.import', 2],
