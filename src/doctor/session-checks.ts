@@ -59,7 +59,11 @@ const PRIVILEGES = `
     NOT EXISTS (
       SELECT FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND ${IS_OWN}
         AND c.relname NOT IN ('kysely_migration', 'kysely_migration_lock') AND NOT has_table_privilege(c.oid, 'DELETE')
-    ) AS deletes`
+    ) AS deletes,
+    NOT EXISTS (
+      SELECT FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relname = 'idempotency_keys'
+        AND NOT has_table_privilege(c.oid, 'DELETE')
+    ) AS prunes`
 
 /** The checks that need no more than a query, in the order in which they are printed. */
 export const SESSION_CHECKS: readonly SessionCheck[] = [
@@ -155,33 +159,38 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
   {
     name: 'privileges',
     sql: PRIVILEGES,
-    judge: ({ usage, ddl, deletes, temporary, role, database, missing }) => {
+    judge: ({ usage, ddl, deletes, prunes, temporary, role, database, missing }, { idempotencyRetention_days }) => {
+      const deletesKeys = idempotencyRetention_days !== undefined
       const grants = [
         ...(usage ? [] : ['USAGE ON SCHEMA public']),
         ...(temporary ? [] : [`TEMPORARY ON DATABASE ${database}`]),
         ...missing,
+        ...(prunes || !deletesKeys ? [] : ['DELETE ON idempotency_keys']),
       ]
       if (grants.length > 0) {
         const all = grants.map((grant) => `GRANT ${grant} TO ${role}`).join('; ')
         return error(`${role} lacks ${grants.length} of those that the server needs`, all)
       }
       const lacking = [
-        ...(deletes ? [] : ['DELETE, which contacts erase and projects delete need']),
+        ...(deletes ? [] : [`DELETE${deletesKeys ? ' on others' : ''}, which contacts erase and projects delete need`]),
         ...(ddl ? [] : ['CREATE ON SCHEMA public, which migrate needs: run that as the owner']),
       ]
-      return ok([`${role} has ${HAS_TABLES}`, ...lacking].join('; it has no '))
+      const tables = deletesKeys ? `${HAS_TABLES}, DELETE on idempotency_keys` : HAS_TABLES
+      return ok([`${role} has ${tables}`, ...lacking].join('; it has no '))
     },
   },
 ]
 
 function judgeConnections(
   limits: { server: number; others: number; role: number; database: number },
-  { databaseUrl, connections: { read, write, import: imports } }: Config,
+  { databaseUrl, connections: { read, write, import: imports }, idempotencyRetention_days }: Config,
 ): Finding {
   if (databaseUrl !== undefined && usesPooler(databaseUrl))
     return ok("those of the pooler count, which PostgreSQL's hide")
-  const needed = read + write + imports
-  const all = `one server takes up to ${needed} (READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS)`
+  const deletesKeys = idempotencyRetention_days !== undefined
+  const needed = read + write + imports + (deletesKeys ? 1 : 0)
+  const sum = `READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS${deletesKeys ? ', and one to delete old keys' : ''}`
+  const all = `one server takes up to ${needed} (${sum})`
   const [limit, of, raise] = (
     [
       [limits.server, 'PostgreSQL has', 'Raise max_connections'],

@@ -123,6 +123,15 @@ describe('a database', () => {
     const fixed = await doctor(url)
     expect(fixed.privileges).toMatchObject({ status: 'ok', finding: expect.stringMatching(/no DELETE, .*no CREATE/) })
     expect(fixed.schema).toMatchObject({ status: 'ok' })
+
+    const settings = { IDEMPOTENCY_RETENTION_DAYS: '7' }
+    const { privileges } = await doctor(url, settings)
+    expect(privileges).toMatchObject({ status: 'error', fix: `GRANT DELETE ON idempotency_keys TO ${role}` })
+    await onServer(database.url, privileges?.fix ?? '')
+    expect((await doctor(url, settings)).privileges).toMatchObject({
+      status: 'ok',
+      finding: expect.stringContaining('DELETE on idempotency_keys'),
+    })
   })
 
   test('that is not migrated has an error, and so has one of a release after the next', async () => {

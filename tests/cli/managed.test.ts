@@ -18,11 +18,20 @@ let TLS: string
 const url = (role: string, parameters = TLS) => postgres.url(role, 'flowtrail', parameters)
 const app = (parameters = TLS) => flowtrailWith({ DATABASE_URL: url('flowtrail_app', parameters) })
 
+const FORGETFUL = { IDEMPOTENCY_RETENTION_DAYS: '1' }
+
+/** What doctor says of the privileges of the role without DDL. */
+async function privilegesOf(settings: Record<string, string>): Promise<CheckedFinding> {
+  const flowtrail = flowtrailWith({ DATABASE_URL: url('flowtrail_app'), PORT: String(await freePort()), ...settings })
+  const findings = JSON.parse((await flowtrail('doctor', '--json')).stdout) as CheckedFinding[]
+  return findings.find(({ check }) => check === 'privileges') as CheckedFinding
+}
+
 beforeAll(async () => {
   postgres = await startTcpPostgres()
   TLS = `sslmode=verify-full&sslrootcert=${postgres.ca}`
   const guide = await readFile(path.join(ROOT, 'docs/operations.md'), 'utf8')
-  const [roles = '', privileges = '', afterwards = ''] = [
+  const [roles = '', privileges = '', afterwards = '', deletion = ''] = [
     ...(guide.split('## Least privilege')[1] ?? '').matchAll(/```sql\n(.*?)```/gs),
   ].map(([, sql = '']) => sql)
   // CREATE DATABASE must be alone.
@@ -35,6 +44,8 @@ beforeAll(async () => {
   ])
   await printed(flowtrailWith({ DATABASE_URL: url('flowtrail_owner') })('migrate'))
   await onServer(url('flowtrail_owner'), afterwards)
+  expect((await privilegesOf(FORGETFUL)).status).toBe('error')
+  await onServer(url('flowtrail_owner'), deletion)
 })
 afterAll(() => postgres.stop())
 
@@ -49,10 +60,12 @@ describe('the role without DDL', () => {
     )
     await printed(flowtrail('keys', 'rotate', key.slice(3, 15)))
 
-    const service = await startService({ DATABASE_URL: url('flowtrail_app') })
+    expect(await privilegesOf(FORGETFUL)).toMatchObject({ status: 'ok' })
+    const service = await startService({ DATABASE_URL: url('flowtrail_app'), ...FORGETFUL })
     onTestFinished(async () => {
       service.child.kill('SIGTERM')
       expect(await service.exit).toBe(0)
+      expect(service.stdout()).not.toContain('permission denied')
     })
     const call = async (route: string, body?: string, type = 'application/json') => {
       const headers = { 'x-api-key': key, 'content-type': type }

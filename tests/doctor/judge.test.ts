@@ -38,9 +38,12 @@ test.each([
 test('connections are compared with the strictest limit, and those in use with that of the server', () => {
   const pools = { READ_CONNECTIONS: '3', WRITE_CONNECTIONS: '4', IMPORT_CONNECTIONS: '8' }
   const limits = { server: 97, others: 0, role: -1, database: -1 }
-  const found = (changed: object) => judge('connections', { ...limits, ...changed }, pools)
+  const found = (changed: object, settings = {}) =>
+    judge('connections', { ...limits, ...changed }, { ...pools, ...settings })
   expect(found({})).toMatchObject({ status: 'ok', finding: expect.stringMatching(/up to 15 .*PostgreSQL has 97$/) })
   expect(found({ server: 15 })).toMatchObject({ status: 'ok' })
+  expect(found({ server: 15 }, { IDEMPOTENCY_RETENTION_DAYS: '1' })).toMatchObject({ status: 'error' })
+  expect(found({ server: 16 }, { IDEMPOTENCY_RETENTION_DAYS: '1' })).toMatchObject({ status: 'ok' })
   expect(found({ server: 14 })).toMatchObject({ status: 'error', fix: expect.stringContaining('max_connections') })
   expect(found({ role: 14 })).toMatchObject({ status: 'error', fix: expect.stringContaining('ALTER ROLE') })
   expect(found({ database: 0, role: 14 })).toMatchObject({
