@@ -20,7 +20,11 @@ export interface KeyOptions {
   expires_at: IsoTimestamp | null
 }
 
-/** Creates an API key. @returns the whole key, which is not stored and cannot be shown again */
+/**
+ * Creates an API key.
+ * @returns the whole key, which is not stored and cannot be shown again
+ * @throws CommandError if the project does not exist
+ */
 export async function createKey(db: Database, projectId: string, options: KeyOptions): Promise<string> {
   const key = generateKey()
   await insertKey(db, projectId, {
@@ -30,6 +34,9 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
     scopes: [...options.scopes],
     created_at: fromNow(0),
     expires_at: options.expires_at,
+  }).catch(async (error: unknown) => {
+    await requireProject(db, projectId)
+    throw error
   })
   return formatKey(key)
 }
@@ -68,7 +75,6 @@ export function keysCommand({ env, stdout }: Context): Command {
     )
     .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
       onDatabase(readConfig(env), async (db) => {
-        await requireProject(db, options.project)
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const key = await createKey(db, options.project, {
           name: options.name ?? '',

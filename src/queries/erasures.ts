@@ -105,7 +105,13 @@ const OF_PROJECT = [
 /** Deletes a project and all that is stored of it, in one transaction. @returns whether it existed */
 export function deleteProject(db: Database, projectId: string): Promise<boolean> {
   return db.transaction().execute(async (trx) => {
-    const [locked] = await lockProjects(trx, [projectId])
+    // Rows that refer to the project, such as a new key, wait for this lock too.
+    const locked = await trx
+      .selectFrom('projects')
+      .select('project_id')
+      .where('project_id', '=', projectId)
+      .forUpdate()
+      .executeTakeFirst()
     for (const table of OF_PROJECT) {
       await sql`DELETE FROM ${sql.table(table)} WHERE project_id = ${projectId}`.execute(trx)
     }

@@ -94,7 +94,7 @@ function nameOf(sql: string): string {
  * that of two imports of one new project the second waits there and sees everything of the first from then on. Both
  * steps go in the order of the ids, so that imports cannot deadlock.
  */
-const LOCK_PROJECTS = `SELECT count(*) FROM (
+const LOCK_PROJECTS = `SELECT count(*) = (SELECT count(*) FROM ${AFFECTED_PROJECTS}) AS all_locked FROM (
     SELECT project_id FROM projects WHERE project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
     ORDER BY project_id FOR NO KEY UPDATE
   ) locked`
@@ -145,7 +145,7 @@ export class Merge {
 
   /** @throws ImportConflict for the first line that contradicts an earlier line or what is stored */
   async run(): Promise<Record<StagedKind, MergeCounts>> {
-    const issues: (ImportIssue | undefined)[] = []
+    const issues: ImportIssue[] = []
     const findIssues = (checks: Check[]) => this.#firstIssues(checks, (issue) => issues.push(issue))
 
     this.#step('deduplicating')
@@ -157,16 +157,23 @@ export class Merge {
       ...this.#fill(AFFECTED_PROJECTS),
     ])
     this.#step('locking projects')
-    await this.#run(findIssues(PROJECT_CHECKS))
-    if (this.#rows.project > 0) {
-      await this.#run(
-        (await this.#chunksOf(mergedTable('project'))).map((chunk) => this.#insert('project', chunk, true)),
-      )
+    let areLocked = false
+    const onLocked = ({ rows: [row] }: pg.QueryResult) => {
+      areLocked = row.all_locked
     }
-    await this.#run([{ sql: LOCK_PROJECTS }])
+    // Those that were deleted meanwhile are missing, or to be inserted again.
+    while (!areLocked && issues.length === 0) {
+      await this.#run(findIssues(PROJECT_CHECKS))
+      if (this.#rows.project > 0) {
+        await this.#run(
+          (await this.#chunksOf(mergedTable('project'))).map((chunk) => this.#insert('project', chunk, true)),
+        )
+      }
+      await this.#run([{ sql: LOCK_PROJECTS, onResult: onLocked }])
+    }
     this.#step('checking')
     await this.#run([...findIssues(CHECKS), ...this.#findTypeMismatches()])
-    const issue = issues.reduce((a, b) => earlierIssue(a, b), undefined)
+    const issue = issues.reduce<ImportIssue | undefined>(earlierIssue, undefined)
     if (issue) throw new ImportConflict(issue)
     for (const kind of this.#kinds) await this.#write(kind)
     return this.#counts
@@ -223,12 +230,12 @@ export class Merge {
   }
 
   /** Finds the issue on the first line of each check, in the order of the checks. */
-  #firstIssues(checks: Check[], onIssue: (issue: ImportIssue | undefined) => void): Statement[] {
+  #firstIssues(checks: Check[], onIssue: (issue: ImportIssue) => void): Statement[] {
     return checks
       .filter(({ kind }) => this.#kinds.includes(kind))
       .map(({ sql, message }) => ({
         sql: `${sql} LIMIT 1`,
-        onResult: ({ rows: [row] }) => onIssue(row && { ...row, message }),
+        onResult: ({ rows: [row] }) => row && onIssue({ ...row, message }),
       }))
   }
 

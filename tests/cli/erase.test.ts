@@ -9,6 +9,7 @@ import { createPool, type Database } from '../../src/database/pool.ts'
 import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
 import { rowsOf } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed, untilPrinted } from './run.ts'
 
 const NOW = '2026-03-01T09:30:00.000Z'
@@ -277,6 +278,57 @@ describe('projects delete', () => {
     // A deleted key may be accepted for a second, as a revoked one.
     await vi.waitUntil(async () => (await post()).statusCode === 401, { timeout: 5_000 })
     await printed(flowtrail('projects', 'create', 'demo'))
+  })
+
+  const contact = { type: 'contact', project_id: 'demo', contact_id: 'late', identifiers: [] }
+  const project = { type: 'project', project_id: 'demo', name: 'Again' }
+  const deleteDemo = () => flowtrail('projects', 'delete', 'demo', '--yes')
+  const importing = (records: object[]) => importInto(api.databaseUrl, records).catch((error: unknown) => error)
+
+  /** Starts the steps one after the other, each once that before it waits for the project, which is then free. */
+  async function queued(...steps: (() => Promise<unknown>)[]): Promise<unknown[]> {
+    const lock = await holdProject(api.databaseUrl)
+    const results: Promise<unknown>[] = []
+    for (const step of steps) {
+      results.push(step())
+      await lock.waiting(results.length)
+    }
+    await lock.release()
+    return Promise.all(results)
+  }
+
+  test('makes an import that waits for it fail as without the project, or create it anew', async () => {
+    const [deleted, imported] = await queued(deleteDemo, () => importing([contact]))
+    expect(deleted).toMatchObject({ status: 0 })
+    expect(String(imported)).toBe(
+      'ImportError: line 1: /project_id: no project with this id is stored or on an earlier line',
+    )
+
+    await importInto(api.databaseUrl, [project])
+    const [again] = await queued(deleteDemo, () => importing([project, contact]))
+    expect(again).toMatchObject({ status: 0 })
+    const { projects, contacts } = await rowsOf(api.db, 'demo')
+    expect(projects).toEqual([{ project_id: 'demo', name: 'Again' }])
+    expect(contacts).toMatchObject([{ contact_id: 'late' }])
+  })
+
+  test('deletes what an import for which it waits adds', async () => {
+    await queued(() => importing([contact]), deleteDemo)
+    expect((await rowsOf(api.db, 'demo')).contacts).toEqual([])
+  })
+
+  test('makes a key that is created meanwhile fail as without the project', async () => {
+    // API keys are deleted before groups.
+    const groups = await holdLock(api.databaseUrl, 'LOCK TABLE groups IN SHARE MODE')
+    const deleted = deleteDemo()
+    await groups.waiting(1)
+    const created = flowtrail('keys', 'create', '--project', 'demo')
+    await Promise.race([created, groups.waiting(2)])
+    await groups.release()
+    expect(await deleted).toEqual({ status: 0, stdout: '', stderr: '' })
+    expect(await created).toMatchObject({
+      ...{ status: 1, stderr: 'flowtrail: Project demo does not exist. Run: flowtrail projects list\n' },
+    })
   })
 
   test('fails without the project, and without being asked', async () => {
