@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
-import { open, rename, rm, stat } from 'node:fs/promises'
+import { open, rename, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
@@ -72,7 +72,8 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   })
   if (existing && !existing.isFile())
     throw new InputError(`${file} is not a file; expected one, or - for standard output`)
-  if (existing && !force) throw new InputError(`File ${file} exists; name another, or replace it with --force`)
+  const taken = () => new InputError(`File ${file} exists; name another, or replace it with --force`)
+  if (existing && !force) throw taken()
   const partial = `${file}.${randomUUID()}.partial`
   const stream = createWriteStream(partial, { flags: 'wx', mode: 0o600, flush: true })
   await once(stream, 'open').catch((error) => {
@@ -83,6 +84,12 @@ async function newFile(file: string, force = false): Promise<NewFile> {
     finish: async () => {
       stream.end()
       await finished(stream)
+      // Another may have been created meanwhile. Not every file system has the link that would name ours in one step.
+      if (!force) {
+        await writeFile(file, '', { flag: 'wx' }).catch((error) => {
+          throw error.code === 'EEXIST' ? taken() : error
+        })
+      }
       await rename(partial, file)
       await syncDirectory(path.dirname(file))
     },

@@ -229,6 +229,20 @@ describe('backup', () => {
     expect(await readdir(folder)).toEqual(['b.gz'])
   })
 
+  test('does not replace a file that is created meanwhile', async () => {
+    const folder = `${directory.path}/meanwhile`
+    await mkdir(folder)
+    const name = `${folder}/b.gz`
+    const lock = await holdLock(app.databaseUrl, 'LOCK TABLE projects')
+    const backup = flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', name)
+    await lock.waiting(1)
+    await writeFile(name, 'precious')
+    await lock.release()
+    expect(await backup).toEqual(refusal(`File ${name} exists; name another, or replace it with --force`))
+    expect(await readFile(name, 'utf8')).toBe('precious')
+    expect(await readdir(folder)).toEqual(['b.gz'])
+  })
+
   test('refuses what is no file, and where there is nothing to back up', async () => {
     const flowtrail = flowtrailWith({ DATABASE_URL: app.databaseUrl })
     const nowhere = `${directory.path}/missing/b.gz`
