@@ -38,6 +38,13 @@ test('every table has a primary key, and every key, unique constraint and foreig
   expect(await offenders(wrong)).toEqual([])
 })
 
+test('an index finds the rows that refer to a deleted one', async () => {
+  const unfound = `SELECT conname FROM pg_constraint JOIN pg_class c ON c.oid = conrelid WHERE ${OURS} AND contype = 'f'
+    AND NOT EXISTS (SELECT FROM pg_index WHERE indrelid = conrelid AND indpred IS NULL
+      AND (indkey::int2[])[0:cardinality(conkey) - 1] @> conkey)`
+  expect(await offenders(unfound)).toEqual([])
+})
+
 test('every id and key column compares bytewise', async () => {
   const wrong = `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
     WHERE ${OURS} AND relkind = 'r' AND attnum > 0 AND atttypid = 'text'::regtype AND attcollation <> '"C"'::regcollation
