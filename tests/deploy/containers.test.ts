@@ -1,8 +1,11 @@
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { readConfig } from '../../src/config.ts'
 import { ROOT, temporaryDirectory } from '../cli/run.ts'
 
@@ -64,6 +67,29 @@ test('the image that is run is that of this version', async () => {
     expect([...images], file).toEqual([`flowtrail:${version}`])
   }
   expect((await decode(MIGRATE))[0].metadata.name).toBe(`flowtrail-migrate-${version.replaceAll('.', '-')}`)
+})
+
+test.each([
+  ['127.0.0.1', (port: string) => ({ PORT: port })],
+  ['127.0.0.2', (port: string) => ({ HOST: '127.0.0.2', PORT: port })],
+  ['127.0.0.1', (port: string) => ({ ADMIN_PORT: port })],
+  ['127.0.0.2', (port: string) => ({ ADMIN_HOST: '127.0.0.2', ADMIN_PORT: port })],
+])('the image is healthy if the server is ready at %s, where the settings say', async (host, settings) => {
+  const dockerfile = (await sample('docker/Dockerfile')).replaceAll('\\\n', '')
+  const [, command] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile) ?? []
+  // The image has the package, which is JavaScript.
+  const inCheckout = (command as string).replaceAll(/\/opt\/flowtrail\/dist\/(.*?)\.js/g, `${ROOT}/$1.ts`)
+  const [program, ...args] = JSON.parse(inCheckout)
+  let status = 200
+  const server = createServer(({ url }, response) => response.writeHead(url === '/readyz' ? status : 404).end())
+  server.listen(0, host)
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const { port } = server.address() as AddressInfo
+  const check = () => run(program, args, { env: { PATH: process.env.PATH, ...IN_IMAGE, ...settings(String(port)) } })
+  await check()
+  status = 503
+  await expect(check()).rejects.toMatchObject({ code: 1 })
 })
 
 describe('kubernetes', () => {
