@@ -66,6 +66,8 @@ test('the image that is run is that of this version', async () => {
     const images = new Set((await sample(file)).match(/\bflowtrail:\S+$/gm))
     expect([...images], file).toEqual([`flowtrail:${version}`])
   }
+  const guide = await readFile(path.join(ROOT, 'docs/operations.md'), 'utf8')
+  expect(new Set(guide.match(/\bflowtrail:\d[\w.-]*/g))).toEqual(new Set([`flowtrail:${version}`]))
   expect((await decode(MIGRATE))[0].metadata.name).toBe(`flowtrail-migrate-${version.replaceAll('.', '-')}`)
 })
 
