@@ -409,4 +409,26 @@ describe('a collector', () => {
     }
     await receiver.close()
   })
+
+  test('gets all links of a batch, whatever the usual limit', async () => {
+    const receiver = await receiveTraces()
+    const tracing = start({ OTEL_EXPORTER_OTLP_TIMEOUT: '5000', OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url })
+    const app = fastify()
+    logRequests(app, Number.POSITIVE_INFINITY)
+    tracing.traceRequests(app)
+    const events: { queued_ms: number }[] = []
+    app.get('/', async () => {
+      const event = { queued_ms: performance.now() }
+      tracing.recording.onQueue(event)
+      events.push(event)
+      return 'x'
+    })
+    // OpenTelemetry's own limit is 128.
+    for (let i = 0; i < 200; i += 1) await app.inject('/')
+    await tracing.recording.aroundBatch({ kind: 'multi-project', events }, async () => [])
+    await app.close()
+    await tracing.stop()
+    expect(receiver.spans().find(({ name }) => name === 'record batch')?.links).toHaveLength(200)
+    await receiver.close()
+  })
 })
