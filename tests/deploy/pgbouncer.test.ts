@@ -55,7 +55,7 @@ async function configurePgBouncer(): Promise<number> {
   const port = await freePort()
   const lines = [
     '[databases]',
-    `flowtrail = host=127.0.0.1 port=${postgres.port}`,
+    `* = host=127.0.0.1 port=${postgres.port}`,
     '[pgbouncer]',
     'listen_addr = 127.0.0.1',
     `listen_port = ${port}`,
@@ -263,6 +263,20 @@ describe('through a pooler in transaction mode', () => {
   test('a command that no transaction can run says that it needs a direct connection', async () => {
     const { status, stderr } = await flowtrail('compact')
     expect([status, stderr]).toEqual([1, expect.stringMatching(/VACUUM cannot run .* leads to PostgreSQL directly/)])
+  })
+
+  test('is backed up, and restored into another database', async () => {
+    const file = `${folder}/backup.gz`
+    await printed(flowtrail('backup', file))
+    await onServer(postgres.url('admin', 'postgres'), 'CREATE DATABASE restored OWNER app')
+    const restored = flowtrailWith({ DATABASE_URL: pooled.replace('/flowtrail?', '/restored?') })
+    expect(await restored('restore', file)).toMatchObject({ status: 0 })
+    const contents = [flowtrail, restored].map((command) => printed(command('export', '--project', 'acme')))
+    const [before, after] = await Promise.all(contents)
+    expect(before).toContain('"entry_id":"e1"')
+    expect(after).toBe(before)
+    expect(await printed(restored('keys', 'list'))).toContain(key.split('_')[1])
+    expect((await restored('restore', file)).stderr).toMatch(/the database is not empty/)
   })
 
   test('requests get a 503 while the pooler is away, and a 200 once it is back', async () => {
