@@ -1,11 +1,14 @@
 import { rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
+import { PassThrough } from 'node:stream'
+import type { Command } from 'commander'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { migrate } from '../../db/migrate.ts'
+import { createProgram } from '../../src/cli/program.ts'
 import { connect, withServer } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
-import { flowtrailWith, printed, untilPrinted } from '../cli/run.ts'
+import { type Flowtrail, flowtrailWith, printed, untilPrinted } from '../cli/run.ts'
 import { createLedgerKey, NO_DISCREPANCIES } from '../faults/trials/ledger.ts'
 import { Load } from '../faults/trials/load.ts'
 import { TRIAL_OPTIONS } from '../faults/trials/trial.ts'
@@ -90,9 +93,27 @@ test(
   },
 )
 
+const stdout = new PassThrough()
+const CONTEXT = { env: {}, stdin: new PassThrough(), stdout, stderr: stdout }
+
+/** The commands of a command line, without those that only group others. */
+const namesOf = ({ commands }: Command, group = ''): string[] =>
+  commands.flatMap((command) => {
+    const name = group + command.name()
+    return command.commands.length > 0 ? namesOf(command, `${name} `) : [name]
+  })
+
 test('every command of the old release runs on the schema of the next', TRIAL_OPTIONS, async () => {
   const settings = { DATABASE_URL: database.url, DATA_DIR: nextRelease }
-  const flowtrail = flowtrailWith(settings)
+  const untried = namesOf(createProgram(CONTEXT))
+  const noteTried = (args: string[]) => {
+    const tried = untried.findIndex((name) => `${args.join(' ')} `.startsWith(`${name} `))
+    if (tried >= 0) untried.splice(tried, 1)
+  }
+  const flowtrail: Flowtrail = (...args) => {
+    noteTried(args)
+    return flowtrailWith(settings)(...args)
+  }
   expect(await runFlowtrail(['migrate'], settings, nextRelease).exit).toBe(0)
 
   const status = JSON.parse(await printed(flowtrail('migrate', '--status', '--json')))
@@ -123,16 +144,31 @@ test('every command of the old release runs on the schema of the next', TRIAL_OP
   expect(found).toContain(contact_id)
   expect(await printed(flowtrail('contacts', 'export', contact_id, '--project', 'acme'))).toContain(identifiers[0].key)
   await printed(flowtrail('contacts', 'erase', contact_id, '--project', 'acme', '--yes'))
-  const tail = runFlowtrail(['tail', '--project', 'acme', '--since', 'start'], settings)
+  const tailing = ['tail', '--project', 'acme', '--since', 'start']
+  noteTried(tailing)
+  const tail = runFlowtrail(tailing, settings)
   onTestFinished(() => kill(tail))
   expect(await untilPrinted(tail, '\n')).toContain('flowpage.viewed')
   // It may say that it waits for other tests.
   expect((await flowtrail('compact')).status).toBe(0)
+  noteTried(['serve'])
   const service = await startService(settings)
   onTestFinished(() => kill(service))
+  const findings = JSON.parse((await flowtrail('doctor', '--json')).stdout)
+  expect(findings).toContainEqual(expect.objectContaining({ check: 'schema', status: 'ok' }))
+  const backup = path.join(nextRelease, 'backup.gz')
+  await printed(flowtrail('backup', backup))
+  // It has what only the next release knows.
+  noteTried(['restore', backup])
+  const empty = await createTestDatabase('template0')
+  onTestFinished(() => empty.drop())
+  expect(await flowtrailWith({ DATABASE_URL: empty.url })('restore', backup)).toMatchObject({
+    ...{ status: 2, stderr: expect.stringContaining('the schema of a newer release') },
+  })
   expect(await printed(flowtrail('status', '--url', service.address))).toContain('acme')
   await sql`INSERT INTO labels VALUES ('acme', 'label')`.execute(db)
   await printed(flowtrail('projects', 'delete', 'acme', '--yes'))
+  expect(untried).toEqual([])
 })
 
 test('a server that waits to migrate the embedded database can be stopped', TRIAL_OPTIONS, async () => {
