@@ -15,15 +15,16 @@ export interface QueryTiming {
 export const QUERY_CHANNEL = 'flowtrail:query'
 const timings = channel(QUERY_CHANNEL)
 
-/** Sends a statement, and publishes how long it took. */
+/** Sends a statement, and publishes how long it took. @param query what it is called, unless its name says so */
 export async function timedQuery(
   client: pg.ClientBase,
   statement: pg.QueryConfig<unknown[]> | string,
+  query = nameOf(statement),
 ): Promise<pg.QueryResult> {
   if (!timings.hasSubscribers) return client.query(statement)
   const start_ms = performance.now()
   const publish = (outcome?: { error: unknown }) => {
-    const timing: QueryTiming = { query: nameOf(statement), duration_ms: performance.now() - start_ms, ...outcome }
+    const timing: QueryTiming = { query, duration_ms: performance.now() - start_ms, ...outcome }
     timings.publish(timing)
   }
   try {

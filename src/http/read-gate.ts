@@ -1,3 +1,4 @@
+import { channel } from 'node:diagnostics_channel'
 import type { ServerResponse } from 'node:http'
 import { type ApiError, serviceUnavailable } from '../domain/errors.ts'
 import type { ReadLease, Wait } from '../domain/read-lease.ts'
@@ -39,6 +40,23 @@ const SWEEP_INTERVAL_ms = 500
 
 /** Reads that ask for no more pass those that wait for room, within what large reads of two projects leave free. */
 const SMALL_READ_bytes = 512 * KiB
+
+/** The `ReadWait` of each read that had to wait, where its request's code runs. To publish costs nothing while nobody subscribes. */
+export const READ_WAIT_CHANNEL = 'flowtrail:read-wait'
+const waits = channel(READ_WAIT_CHANNEL)
+
+/** A read that has waited, and was admitted or refused. */
+export interface ReadWait {
+  duration_ms: number
+}
+
+async function timed(admission: Promise<void>): Promise<void> {
+  const start_ms = performance.now()
+  await admission.finally(() => {
+    const wait: ReadWait = { duration_ms: performance.now() - start_ms }
+    waits.publish(wait)
+  })
+}
 
 /** A read that waits to be admitted. */
 interface Waiting {
@@ -209,7 +227,7 @@ export class ReadGate {
     // Those that were admitted before come first: they hold memory already.
     if (lease.isExtended) queue.unshift(waiting)
     else queue.push(waiting)
-    return promise
+    return waits.hasSubscribers ? timed(promise) : promise
   }
 
   /** Admits whoever fits, the projects in turn. */

@@ -17,6 +17,7 @@ import type { TracingOptions } from '../config.ts'
 import type { RecorderObserver } from '../recording/observer.ts'
 import type { Release } from '../release.ts'
 import { traceQueries } from './queries.ts'
+import { traceReads } from './reads.ts'
 import { traceRecording } from './recording.ts'
 import { traceRequests } from './requests.ts'
 import { Spans } from './spans.ts'
@@ -59,12 +60,12 @@ export function startTracing(options: TracingOptions, release: Pick<Release, 've
     ),
   })
   const spans = new Spans(provider.getTracer('flowtrail', release.version))
-  const endQueries = traceQueries(spans)
+  const ends = [traceQueries(spans), traceReads(spans)]
   return {
     traceRequests: (app) => traceRequests(app, spans),
     recording: traceRecording(spans),
     async stop() {
-      endQueries()
+      for (const end of ends) end()
       // A failure has been reported.
       await provider.shutdown().catch(() => {})
     },

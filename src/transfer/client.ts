@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { timedQuery } from '../database/timed-query.ts'
 
 /** PostgreSQL's timeouts of a transaction, in milliseconds, by its names for them; 0 is without limit. */
 export interface Timeouts {
@@ -19,10 +20,10 @@ export async function beginLongTransaction(
   isolation: string,
   timeouts = NO_TIMEOUTS,
 ): Promise<void> {
-  await client.query(`BEGIN ISOLATION LEVEL ${isolation}`)
+  await timedQuery(client, `BEGIN ISOLATION LEVEL ${isolation}`, 'BEGIN')
   const settings = { ...timeouts, jit: 'off', work_mem: '64MB', default_statistics_target: 10 }
   const calls = Object.entries(settings).map(([name, value]) => `set_config('${name}', '${value}', true)`)
-  await client.query(`SELECT ${calls.join(', ')}`)
+  await timedQuery(client, `SELECT ${calls.join(', ')}`, 'set_config')
 }
 
 /** Whether statements can be sent without waiting for the results of those before; COPY is then not possible. */
@@ -90,14 +91,15 @@ export class LazyTransaction {
 
   /** Ends the transaction without a trace. @throws database errors */
   undo(): Promise<void> {
-    return this.#end('ROLLBACK', ...this.#cleanUp)
+    return this.#end('ROLLBACK', this.#cleanUp)
   }
 
-  async #end(...commands: string[]): Promise<void> {
+  async #end(command: 'COMMIT' | 'ROLLBACK', cleanUp: readonly string[] = []): Promise<void> {
     const client = await this.#begun
     this.#begun = undefined
     try {
-      for (const command of commands) await client?.query(command)
+      if (client) await timedQuery(client, command)
+      for (const statement of cleanUp) await client?.query(statement)
       client?.release()
     } catch (error) {
       client?.release(error as Error)

@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { timedQuery } from '../database/timed-query.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
 import { isPipelined } from './client.ts'
@@ -83,8 +84,8 @@ const rowsToWrite = (kind: StagedKind) => (kind === 'event' ? NUMBERED_EVENTS : 
 /** The names under which the statements of small merges are prepared, of which there are few. */
 const names = new Map<string, string>()
 
-function nameOf(sql: string): string {
-  const name = names.get(sql) ?? `merge_${names.size}`
+function nameOf(query: string, sql: string): string {
+  const name = names.get(sql) ?? `${query}_${names.size}`
   names.set(sql, name)
   return name
 }
@@ -117,6 +118,8 @@ export class Merge {
   /** Until duplicates are found, every row counts as a record. */
   readonly #counts: Record<StagedKind, MergeCounts>
   #mergedLines = 0
+  /** What the statements of the step are called. */
+  #query = ''
   /** Known once the merge has run. */
   typeMismatches: TypeMismatch[] = []
 
@@ -180,13 +183,17 @@ export class Merge {
   }
 
   #step(step: string): void {
+    this.#query = `merge_${step.replace(' ', '_')}`
     this.#onStep(step, Math.round(this.#mergedLines))
   }
 
   /** Runs statements in their order: those of a small merge in one round trip if the connection can. */
   async #run(statements: Statement[]): Promise<void> {
-    const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) =>
-      onResult(await this.#client.query({ text, values, ...(this.#isSmall && { name: nameOf(text) }) }))
+    const query = this.#query
+    const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) => {
+      const statement = { text, values, ...(this.#isSmall && { name: nameOf(query, text) }) }
+      onResult(await timedQuery(this.#client, statement, query))
+    }
     if (this.#isSmall && isPipelined(this.#client)) await Promise.all(statements.map(run))
     else for (const statement of statements) await run(statement)
   }
@@ -270,11 +277,13 @@ export class Merge {
   async #mayConflict(kind: StagedKind): Promise<boolean> {
     if (kind === 'event' && this.#counts.event.records < this.#rows.event) return true
     // ORDER BY the key makes the planner use its index, however many rows of a project it expects.
-    const { rows } = await this.#client.query(
+    const { rows } = await timedQuery(
+      this.#client,
       `SELECT FROM ${AFFECTED_PROJECTS} p WHERE (
          SELECT t.project_id FROM ${TARGET_TABLES[kind]} t WHERE t.project_id = p.project_id
          ORDER BY ${MERGE_RULES[kind].key} LIMIT 1
        ) IS NOT NULL LIMIT 1`,
+      this.#query,
     )
     return rows.length > 0
   }
@@ -282,9 +291,11 @@ export class Merge {
   /** The rows of a table in chunks, each as a FROM clause that names them `m`. */
   async #chunksOf(table: string, condition = 'true'): Promise<string[]> {
     if (this.#isSmall) return [`${table} m WHERE ${condition}`]
-    const { rows } = await this.#client.query<{ page: number }>(
+    const { rows }: pg.QueryResult<{ page: number }> = await timedQuery(
+      this.#client,
       `SELECT generate_series(0, pg_relation_size('${table}') / current_setting('block_size')::bigint - 1,
          ${this.#chunk_pages}) AS page`,
+      this.#query,
     )
     return rows.map(
       ({ page }) =>

@@ -1,6 +1,7 @@
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
+import { timedQuery } from '../database/timed-query.ts'
 import { contactIdOf, identifierDigest, ofOtherType } from '../domain/identifier.ts'
 import { isPipelined } from './client.ts'
 import {
@@ -160,7 +161,7 @@ async function copy(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']
 
 async function insert(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']): Promise<void> {
   const table = stagedTable(kind)
-  await client.query({
+  await timedQuery(client, {
     name: table,
     text: `INSERT INTO ${table} SELECT * FROM json_populate_recordset(NULL::${table}, $1)`,
     values: [JSON.stringify(rows.map(({ line, row }) => ({ line, ...row })))],

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
 import fastify from 'fastify'
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { createKey } from '../../src/cli/keys.ts'
 import { readConfig, type TracingOptions } from '../../src/config.ts'
 import { QUERY_CHANNEL, timedQuery } from '../../src/database/timed-query.ts'
 import { logRequests } from '../../src/http/logging.ts'
@@ -15,6 +16,7 @@ import { startTracing, type Tracing } from '../../src/tracing/tracing.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 import { IS_REMOTE, KIND, type OtlpReceiver, type ReceivedSpan, receiveTraces } from '../support/otlp.ts'
 import { freePort } from '../support/service.ts'
+import { holdLock } from '../support/waiting.ts'
 import { EVENT } from './requests.ts'
 
 const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -150,6 +152,43 @@ describe('of a service', () => {
     expect(queue.endTimeUnixNano).toBe(batch.startTimeUnixNano)
     expect(childrenOf(batch)).toEqual(expect.arrayContaining(['BEGIN', 'lockFreeProjects', 'insert_events', 'COMMIT']))
     expect(childrenOf(request)).not.toContain('BEGIN')
+  })
+
+  test('an import has its statements, by their tables', async () => {
+    const key = await createKey(api.db, 'demo', { name: 'import', scopes: ['import'], expires_at: null })
+    const [email, contact_id] = ['import@example.com', 'imported']
+    const contact = { type: 'contact', contact_id, identifiers: [{ key: 'email', value: JSON.stringify(email) }] }
+    const { request, childrenOf } = await traceOf({
+      ...{ method: 'POST', path: '/projects/demo/records', body: contact },
+      headers: { 'x-api-key': key, 'content-type': 'application/x-ndjson' },
+    })
+    expect(childrenOf(request)).toEqual(
+      expect.arrayContaining([
+        ...['BEGIN', 'staged_contacts', 'merge_deduplicating', 'merge_locking_projects', 'merge_checking'],
+        ...['merge_contacts', 'merge_contact_identifiers', 'COMMIT'],
+      ]),
+    )
+    const exported = receiver.requests.map(({ body }) => String(body)).join('\n')
+    expect(exported).not.toMatch(/import@|insert into|isolation/i)
+  })
+
+  test('a read that has to wait has its wait', async () => {
+    const own = await createTestApp({ tracing, readGate: { reads: { all: 1, project: 1 } } })
+    onTestFinished(() => own.close())
+    const lock = await holdLock(own.databaseUrl, 'LOCK TABLE modules')
+    const read = (id: string) => own.call({ path: '/projects/demo/modules', headers: { 'x-request-id': id } })
+    const first = read('admitted')
+    await lock.waiting(1)
+    const second = read('waits')
+    await expect.poll(async () => (await own.app.inject('/metrics')).body).toMatch(/^flowtrail_reads_waiting 1$/m)
+    await lock.release()
+    await Promise.all([first, second])
+    const requestOf = (id: string) =>
+      receiver.spans().find(({ attributes }) => attributes['flowtrail.request_id'] === id) as ReceivedSpan
+    await expect.poll(() => requestOf('waits')).toBeDefined()
+    const waits = receiver.spans().filter(({ name }) => name === 'admission')
+    expect(waits).toMatchObject([{ parentSpanId: requestOf('waits').spanId, status: { code: 0 } }])
+    expect(BigInt(waits[0]?.endTimeUnixNano ?? 0)).toBeGreaterThan(BigInt(waits[0]?.startTimeUnixNano ?? 0))
   })
 
   test('a body that arrives after its head belongs to its request', async () => {

@@ -70,6 +70,7 @@ export interface TestAppOptions {
   tracing?: AppParts['tracing']
   /** How old Idempotency-Keys are deleted; without it they are kept. */
   pruning?: PrunerOptions
+  readGate?: AppParts['readGate']
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -133,6 +134,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
     tracing: options.tracing,
+    ...(options.readGate && { readGate: options.readGate }),
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)
       watchResponses(app, violations, watermarks)
