@@ -3,11 +3,13 @@ import fc from 'fast-check'
 import type pg from 'pg'
 import { expect } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connectShared, openWritePool } from '../../src/database/open.ts'
+import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import type { Wait } from '../../src/domain/read-lease.ts'
 import { Followers } from '../../src/feed/followers.ts'
+import { listErasures } from '../../src/handlers/erasures.ts'
 import { listProjectEvents } from '../../src/handlers/events.ts'
+import { eraseContact } from '../../src/queries/erasures.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { parsedEvent } from '../recording/fixture.ts'
@@ -17,7 +19,8 @@ import { UNLIMITED } from '../support/lease.ts'
 import { load } from '../transfer/fixture.ts'
 
 // Histories of a project: several clients record and import at once, some of their transactions are held open at the commit
-// or ended by the database, and followers read. Chance decides what is done; how it interleaves is up to the machine.
+// or ended by the database, a visitor is erased, and followers keep copies. Chance decides what is done; how it interleaves is
+// up to the machine.
 
 /** A transaction is held open when its events have their positions, while followers read. */
 interface Hold {
@@ -42,6 +45,8 @@ interface Recording extends Omit<Import, 'kind'> {
   kind: 'record'
   process: 0 | 1 | typeof BYSTANDER
   areLarge: boolean
+  /** Whether the events are of the visitor, whom others erase, or of a contact who stays. */
+  ofVisitor: boolean
 }
 
 type Step =
@@ -49,6 +54,7 @@ type Step =
   | Import
   /** An event gets its position from a server whose clock is ahead. */
   | { kind: 'clock' }
+  | { kind: 'erase' }
   /** A connection that is recording or importing is terminated. */
   | { kind: 'kill' }
 
@@ -76,11 +82,12 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 6,
     arbitrary: fc.record<Recording>({
       ...{ kind: constant('record'), process: fc.constantFrom(0, 1) },
-      ...{ events, areLarge: fc.boolean(), hold: holdOneIn(3) },
+      ...{ events, areLarge: fc.boolean(), ofVisitor: fc.boolean(), hold: holdOneIn(3) },
     }),
   },
   { weight: 1, arbitrary: fc.record<Import>({ kind: constant('import'), events, hold: holdOneIn(2) }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'clock' }) },
+  { weight: 2, arbitrary: constant<Step>({ kind: 'erase' }) },
   { weight: 1, arbitrary: constant<Step>({ kind: 'kill' }) },
 )
 
@@ -92,7 +99,7 @@ export const history: fc.Arbitrary<History> = fc.record({
 
 /** Nothing that comes after it wakes those who wait, should they have been told of it before it was committed. */
 const LAST: Step = {
-  ...{ kind: 'record', process: 0, events: 1, areLarge: false },
+  ...{ kind: 'record', process: 0, events: 1, areLarge: false, ofVisitor: false },
   hold: { at: 'commit', queries: 4, blocks: false, end: 'commit' },
 }
 
@@ -133,14 +140,17 @@ const recordAhead = (name: string) => `
     'event_id', '${name}', 'custom_event_name', '${name}', 'position', greatest(p.last + 1, p.ahead)))).*
   FROM events e, (
     SELECT max(position) AS last, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 50000 AS ahead
-    FROM events WHERE project_id = 'demo'
+    FROM (SELECT project_id, position FROM events UNION ALL SELECT project_id, position FROM erasures) placed
+    WHERE project_id = 'demo'
   ) p
   WHERE e.project_id = 'demo' AND e.custom_event_name IS NOT NULL ORDER BY e.position LIMIT 1;
   COMMIT`
 
 const module_id = 'skin-quiz'
 const entry_id = '019ca8bb-b5c0-7000-8000-000000000001'
+const contact_id = '019ca8bb-b5c0-7000-9000-000000000001'
 const identifiers = [{ key: 'email', value: '"amara.okafor@example.com"' }]
+const VISITOR = [{ key: 'email', value: '"visitor@example.com"' }]
 /** A page with such events is read by two queries. */
 const LARGE = JSON.stringify({ text: 'x'.repeat(5_000) })
 
@@ -166,12 +176,13 @@ async function allOf<Result>(promises: Promise<Result>[]): Promise<Result[]> {
 
 interface Seen {
   name: string | null
+  contact_id: string
   position: number
 }
 
 /** What the clients of a history were told of their events. */
 interface Told {
-  recorded: string[]
+  recorded: { name: string; contact_id: string }[]
   /** Of these they do not know whether they are committed. */
   failed: string[]
 }
@@ -185,6 +196,7 @@ export async function openHistories() {
   const pool = createPool(database.url)
   await pool.query(MAKE_HOLDS)
   const db = connectShared(database.url, { max: 2 })
+  const eraser = connect(database.url, { max: 2 })
   const importPool = createPool(url.href)
   // Processes share no memory, and neither do recorders.
   const writePools = Array.from({ length: 3 }, () => openWritePool(url.href, { max: 2 }))
@@ -203,12 +215,20 @@ export async function openHistories() {
     blocked: 0,
     killed: 0,
     failed: 0,
+    erasures: 0,
+    forgotten: 0,
   }
+  /** The contact that the visitor was last. */
+  let visitor = ''
   let numbers = 0
   let told: Told = { recorded: [], failed: [] }
   let overtaken: boolean[] = []
 
-  const recordAside = () => take({ kind: 'record', process: BYSTANDER, events: 1, areLarge: false, hold: undefined })
+  const recordAside = () =>
+    take({
+      ...{ kind: 'record', process: BYSTANDER, events: 1, areLarge: false, ofVisitor: false },
+      hold: undefined,
+    })
   /** Lets followers read what is committed. */
   const letRead = async (queries: number) => {
     for (let i = 0; i < queries; i += 1) await pool.query('SELECT')
@@ -223,9 +243,10 @@ export async function openHistories() {
   }
 
   const selectAfter = async (position: number): Promise<Seen[]> => {
-    const columns = 'custom_event_name AS name, position'
+    const columns = 'custom_event_name AS name, contact_id, position'
+    const from = 'events JOIN entries USING (project_id, entry_id)'
     const where = "project_id = 'demo' AND position > $1"
-    return (await pool.query(`SELECT ${columns} FROM events WHERE ${where} ORDER BY position`, [position])).rows
+    return (await pool.query(`SELECT ${columns} FROM ${from} WHERE ${where} ORDER BY position`, [position])).rows
   }
 
   /** Holds the transaction of `work`, which has an event of this number, and lets it end. It may fail before. */
@@ -257,13 +278,18 @@ export async function openHistories() {
     await Promise.all([working, aside])
   }
 
-  /** Begins to write events. Gives a promise for each. */
-  function write(step: Recording | Import, names: string[]): Promise<unknown>[] {
+  /** Begins to write events. Gives a promise for each, of the contact that it is of. */
+  function write(step: Recording | Import, names: string[]): Promise<string>[] {
     if (step.kind === 'record') {
-      const event = { module_id, identifiers, custom_event_props: step.areLarge ? LARGE : '{}' }
-      return names.map((custom_event_name) =>
-        recorders[step.process].record('demo', parsedEvent({ ...event, custom_event_name })),
-      )
+      const event = {
+        ...{ module_id, identifiers: step.ofVisitor ? VISITOR : identifiers },
+        custom_event_props: step.areLarge ? LARGE : '{}',
+      }
+      return names.map(async (custom_event_name) => {
+        const { body } = await recorders[step.process].record('demo', parsedEvent({ ...event, custom_event_name }))
+        if (step.ofVisitor) visitor = body.contact_id
+        return body.contact_id
+      })
     }
     const loading = load(
       importPool,
@@ -273,7 +299,7 @@ export async function openHistories() {
       })),
       {},
     )
-    return names.map(() => loading)
+    return names.map(() => loading.then(() => contact_id))
   }
 
   async function take(step: Step): Promise<void> {
@@ -286,8 +312,10 @@ export async function openHistories() {
         const work = async () => {
           const results = await Promise.allSettled(write(step, names))
           for (const [i, result] of results.entries()) {
-            if (result.status === 'rejected' && !isUnavailable(result.reason)) throw result.reason
-            ;(result.status === 'fulfilled' ? told.recorded : told.failed).push(names[i] as string)
+            const name = names[i] as string
+            if (result.status === 'fulfilled') told.recorded.push({ name, contact_id: result.value })
+            else if (isUnavailable(result.reason)) told.failed.push(name)
+            else throw result.reason
           }
         }
         return step.hold ? holdOpen(number, step.hold, work) : work()
@@ -295,7 +323,11 @@ export async function openHistories() {
       case 'clock': {
         const name = `ahead ${numbers++}`
         await pool.query(recordAhead(name))
-        told.recorded.push(name)
+        told.recorded.push({ name, contact_id })
+        return
+      }
+      case 'erase': {
+        if (await eraseContact(eraser, 'demo', visitor)) figures.erasures += 1
         return
       }
       case 'kill': {
@@ -307,13 +339,17 @@ export async function openHistories() {
     }
   }
 
-  /** Follows the feed from a position on. Resolves to what it has when it is at the end, or finds nothing more before. */
+  /**
+   * Follows the feeds from a position on, as the document describes it: after each walk over the events it reads the erasures.
+   * Resolves to what it has when it is at the end, or finds nothing more before.
+   */
   async function follow(
     { by, wait }: (typeof FOLLOWERS)[number],
     { start, limit, end }: { start: number; limit: number; end: Promise<number> },
   ): Promise<Seen[]> {
-    const seen: Seen[] = []
+    let seen: Seen[] = []
     let position = start
+    let erasedUntil = start
     let last = Number.POSITIVE_INFINITY
     const ended = end.then((end) => {
       last = end
@@ -329,18 +365,34 @@ export async function openHistories() {
         },
       },
     }
+    const context = { db, followers, recorder: recorders[0], importer }
+    const readErasures = async () => {
+      for (;;) {
+        const query = { limit, direction: 'ASC', wait: 0, after: erasedUntil } as const
+        const { rows } = await listErasures({ ...request, query }, context)
+        if (rows.length === 0) return
+        for (const erasure of rows as { contact_id: string; position: number }[]) {
+          const kept = seen.filter((row) => row.contact_id !== erasure.contact_id || row.position > erasure.position)
+          figures.forgotten += seen.length - kept.length
+          seen = kept
+          expect(erasure.position).toBeGreaterThan(erasedUntil)
+          erasedUntil = erasure.position
+        }
+      }
+    }
     let place: { after: number } | { cursor: string | undefined } = { after: start }
     while (position < last) {
       const isOver = last < Number.POSITIVE_INFINITY
       const query = { limit, direction: 'ASC', wait, ...place } as const
-      const page = await listProjectEvents({ ...request, query }, { db, followers, recorder: recorders[0], importer })
-      const rows = page.rows as { custom_event_name?: string; position: number }[]
+      const page = await listProjectEvents({ ...request, query }, context)
+      const rows = page.rows as { custom_event_name?: string; contact_id: string; position: number }[]
       for (const row of rows) {
         expect(row.position).toBeGreaterThan(position)
         position = row.position
-        seen.push({ name: row.custom_event_name ?? null, position })
+        seen.push({ name: row.custom_event_name ?? null, contact_id: row.contact_id, position })
       }
       figures.pages += 1
+      if (!page.continuationAfter(rows.length).more) await readErasures()
       place = by === 'after' ? { after: position } : { cursor: page.continuationAfter(rows.length).cursor }
       if (rows.length > 0) continue
       if (isOver) break
@@ -372,7 +424,10 @@ export async function openHistories() {
 
     const names = stored.map(({ name }) => name as string)
     const failed = new Set(told.failed)
-    expect(names.filter((name) => !failed.has(name)).toSorted()).toEqual(told.recorded.toSorted())
+    const erased = await eraser.selectFrom('erasures').select('contact_id').execute()
+    const isErased = (contact: string) => erased.some(({ contact_id }) => contact_id === contact)
+    const kept = told.recorded.filter(({ contact_id }) => !isErased(contact_id)).map(({ name }) => name)
+    expect(names.filter((name) => !failed.has(name)).toSorted()).toEqual(kept.toSorted())
     expect(new Set(names).size).toBe(names.length)
     figures.histories += 1
     figures.events += names.length
@@ -380,7 +435,11 @@ export async function openHistories() {
   }
 
   const close = async () => {
-    await Promise.all([db.destroy(), ...[pool, importPool, ...writePools].map((one: pg.Pool) => one.end())])
+    await Promise.all([
+      db.destroy(),
+      eraser.destroy(),
+      ...[pool, importPool, ...writePools].map((one: pg.Pool) => one.end()),
+    ])
     await database.drop()
   }
   return { check, figures, close }
