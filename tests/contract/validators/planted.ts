@@ -112,6 +112,12 @@ export const planted: Wrong[] = [
   wrong('an empty id', 'listEntryPageViews', 200, (body) => {
     body[0].contact_id = ''
   }),
+  wrong('an empty id in a list of ids', 'listErasures', 200, (body) => {
+    body[0].entry_ids.push('')
+  }),
+  wrong('position 0', 'listErasures', 200, (body) => {
+    body[0].position = 0
+  }),
   wrong('a list in an envelope', 'listEntryPageViews', 200, (body) => ({ data: body })),
   wrong('a timestamp without milliseconds', 'getEntry', 200, (body) => {
     body.updated_at = '2026-03-01T09:31:10Z'
