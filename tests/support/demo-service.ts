@@ -21,6 +21,9 @@ export interface DemoService {
   stop: () => Promise<void>
 }
 
+/** A contact of the demo with two entries, which is erased so that there is an erasure. */
+export const ERASED = '019dba6d-57d8-7000-9000-000000000005'
+
 /** The environment variables by which an external command finds the service. */
 export const demoEnvironment = (service: DemoService): Record<string, string> => ({
   FLOWTRAIL_URL: service.address,
@@ -48,7 +51,8 @@ export async function startDemoService(settings: Record<string, string> = {}): P
   }
   try {
     const address = await start({})
-    await runToEnd(['demo', '--entries', '200'], home)
+    await runToEnd(['demo', '--entries', '202'], home)
+    await runToEnd(['contacts', 'erase', ERASED, '--project', 'demo', '--yes'], home)
     await runToEnd(['projects', 'create', 'other'], home)
     const createKey = (project: string, ...scopes: string[]) =>
       runToEnd(['keys', 'create', '--project', project, ...scopes.flatMap((scope) => ['--scope', scope])], home)

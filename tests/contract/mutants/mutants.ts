@@ -56,6 +56,7 @@ const mapFeed = (change: (events: Row[]) => Row[]): Mutation =>
     const isPage = operationOf(request.routeOptions) === 'listProjectEvents' && reply.statusCode === 200
     return isPage && direction === 'ASC' ? change(body as Row[]) : body
   })
+const isOfErasures = ({ routeOptions }: FastifyRequest) => operationOf(routeOptions) === 'listErasures'
 /** Changes the results of batches. */
 const mapResults = (change: (results: Row[]) => unknown): Mutation =>
   mapRecords('recordCustomEvents', ({ results }) => ({ results: change(results as Row[]) }))
@@ -685,6 +686,99 @@ export const MUTANTS: Record<string, Mutant> = {
     operation: 'listEntries',
     detectedBy: ['tests'],
     evidence: /entry_data|entries/,
+  },
+
+  // The feed of erasures
+  'erasure-without-entries': {
+    does: 'omits which entries the erased contact had',
+    mutate: mapRecords('listErasures', ({ entry_ids: _, ...erasure }) => erasure),
+    guards: ['contract/examples'],
+    operation: 'listErasures',
+    detectedBy: ['document', 'tests', 'prism', 'schemathesis'],
+    evidence: /entry_ids/,
+  },
+  'erasure-entry-forgotten': {
+    does: 'omits one of the entries that the erased contact had',
+    mutate: mapRecords('listErasures', (erasure) => ({
+      ...erasure,
+      entry_ids: (erasure.entry_ids as string[]).slice(1),
+    })),
+    guards: ['feed/erasures'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /by its ids alone/,
+  },
+  'erasure-date-without-milliseconds': {
+    does: 'omits the milliseconds of erased_at',
+    mutate: mapRecords('listErasures', (erasure) => ({
+      ...erasure,
+      erased_at: String(erasure.erased_at).replace(MILLISECONDS, 'Z'),
+    })),
+    guards: ['contract/examples'],
+    operation: 'listErasures',
+    detectedBy: ['document', 'tests'],
+    evidence: /erased_at/,
+  },
+  'erasure-before-its-events': {
+    does: 'has an erasure at a position before those of the erased events',
+    mutate: mapRecords('listErasures', (erasure) => ({ ...erasure, position: 1 })),
+    guards: ['feed/erasures'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /behind its events|has what the service has/,
+  },
+  'erasures-of-all-projects': {
+    does: 'lists the erasures of all projects',
+    mutate: mapBody(({ request, reply }, body, db) => {
+      if (!isOfErasures(request) || reply.statusCode !== 200) return body
+      const columns = ['erasure_id', 'position', 'contact_id', 'entry_ids', 'erased_at'] as const
+      return db.selectFrom('erasures').select(columns).orderBy('position', 'desc').execute()
+    }),
+    guards: ['http/isolation'],
+    operation: 'listErasures',
+    detectedBy: ['document', 'tests'],
+    evidence: /erased_at|listErasures > returns each project exactly its own rows/,
+  },
+  'erasures-newest-last': {
+    does: 'has the erasures of each page the other way round',
+    mutate: mapBody(({ request, reply }, body) =>
+      isOfErasures(request) && reply.statusCode === 200 ? (body as Row[]).toReversed() : body,
+    ),
+    guards: ['http/isolation'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /listErasures > returns each project exactly its own rows/,
+  },
+  'erasures-last-page-without-cursor': {
+    does: 'sends no Next-Cursor with the last page of erasures',
+    mutate: changeHead(({ request, reply }) => {
+      if (isOfErasures(request) && !reply.hasHeader('link')) reply.removeHeader('next-cursor')
+    }),
+    guards: ['feed/erasures'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /always has a cursor/,
+  },
+  'erasures-after-inclusive': {
+    does: 'begins with the erasure at `after`, not behind it',
+    mutate: changeRequest((request) => {
+      const query = request.query as { after?: number }
+      if (isOfErasures(request) && query.after) query.after -= 1
+    }, 'preHandler'),
+    guards: ['feed/erasures'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /a request that waits gets the erasure/,
+  },
+  'erasures-wait-ignored': {
+    does: 'does not wait for erasures',
+    mutate: changeRequest((request) => {
+      if (isOfErasures(request)) Object.assign(request.query as object, { wait: 0 })
+    }, 'preHandler'),
+    guards: ['feed/erasures'],
+    operation: 'listErasures',
+    detectedBy: ['tests'],
+    evidence: /a request that waits gets the erasure/,
   },
 
   // Lists

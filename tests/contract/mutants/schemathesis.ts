@@ -9,7 +9,9 @@ import { createKey } from '../../../src/cli/keys.ts'
 import { connect, connectShared, openWritePool } from '../../../src/database/open.ts'
 import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
+import { eraseContact } from '../../../src/queries/erasures.ts'
 import { PLAIN_CONFIG } from '../../support/app.ts'
+import { ERASED } from '../../support/demo-service.ts'
 import { databaseUrl, onServer } from '../../support/global-setup.ts'
 import { searchedLogger } from '../../support/log-keys.ts'
 import { UNMODIFIED } from './detectors.ts'
@@ -37,7 +39,10 @@ export async function checkWithSchemathesis(mutants: string[], server: string): 
   try {
     await migrate(db)
     // Two projects with the same ids, so that rows of the wrong project show.
-    for (const projectId of ['demo', 'other']) await loadDemo(url, { projectId, entries: 20 })
+    for (const projectId of ['demo', 'other']) {
+      await loadDemo(url, { projectId, entries: 20 })
+      await eraseContact(db, projectId, ERASED)
+    }
     const keys = await createKeys(db)
     const check = async (service: string) => void findings.set(service, await runAgainst(service, parts, keys))
     // First and alone, since it may have to install schemathesis.
