@@ -5,6 +5,7 @@ import flowtrail.ApiClient;
 import flowtrail.ApiException;
 import flowtrail.ApiResponse;
 import flowtrail.api.EntriesApi;
+import flowtrail.api.ErasuresApi;
 import flowtrail.api.EventsApi;
 import flowtrail.api.ModulesApi;
 import flowtrail.model.ErrorBody;
@@ -48,6 +49,7 @@ public final class Journey {
   private static final ModulesApi MODULES = new ModulesApi(CLIENT);
   private static final EntriesApi ENTRIES = new EntriesApi(CLIENT);
   private static final EventsApi EVENTS = new EventsApi(CLIENT);
+  private static final ErasuresApi ERASURES = new ErasuresApi(CLIENT);
 
   private Journey() {}
 
@@ -166,6 +168,17 @@ public final class Journey {
         EVENTS.listProjectEvents(PROJECT, 10, SortDirection.ASC, nextByCursor(page), null, null);
     expect(rest.isEmpty(), rest);
     ok("follow-feed");
+
+    var erasure = ERASURES.listErasures(PROJECT, 1, SortDirection.DESC, null, null, null).get(0);
+    expect(!erasure.getContactId().isEmpty() && erasure.getEntryIds().size() == 2, erasure);
+    expect(erasure.getEntryIds().stream().noneMatch(String::isEmpty), erasure);
+    expect(erasure.getErasedAt().getOffset().equals(ZoneOffset.UTC), erasure);
+    var none =
+        ERASURES.listErasuresWithHttpInfo(
+            PROJECT, 10, SortDirection.ASC, null, erasure.getPosition(), null);
+    expect(none.getData().isEmpty(), none.getData());
+    expect(header(none, "Link") == null && nextByCursor(none) != null, none.getHeaders());
+    ok("list-erasures");
 
     var unchanged = refused(() -> MODULES.getModule(PROJECT, MODULE, header(module, "ETag")));
     expect(unchanged.getCode() == 304, unchanged);

@@ -83,10 +83,20 @@ interface CustomEventBatchResult<Time> {
     moduleId?: string | undefined
   }[]
 }
+interface Erasure<Time> {
+  contact_id: string
+  entry_ids: string[]
+  position: number
+  erased_at: Time
+}
 interface PageQuery {
   limit?: number
   direction?: 'ASC' | 'DESC'
   cursor?: string
+}
+interface FeedQuery extends PageQuery {
+  after?: number
+  wait?: number
 }
 
 /** The URL of the next page of a list, and its cursor. */
@@ -107,7 +117,8 @@ interface Client<Time> {
   listEntryEvents(entryId: string, query: PageQuery): Call<EntryEvent<Time>[]>
   /** With `link`, requests that URL instead. */
   listEntryPageViews(query: PageQuery & { updated_after?: Time }, link?: string): Call<EntryPageViews<Time>[]>
-  listProjectEvents(query: PageQuery & { after?: number; wait?: number }): Call<ProjectEvent<Time>[]>
+  listProjectEvents(query: FeedQuery): Call<ProjectEvent<Time>[]>
+  listErasures(query: FeedQuery): Call<Erasure<Time>[]>
   recordCustomEvent(body: CustomEvent<Time>, idempotencyKey: string): Call<CustomEventResult<Time>>
   recordCustomEvents(body: CustomEventBatch<Time>): Call<CustomEventBatchResult<Time>>
 }
@@ -307,6 +318,16 @@ export async function takeJourney<Time extends string | Date>(generated: Generat
   const place = impossible['follow-feed'] ? { after: latest.position } : { cursor: headerOf(page, 'Next-Cursor') }
   assert.deepEqual(dataOf(await client.listProjectEvents({ direction: 'ASC', ...place })), [])
   done('follow-feed')
+
+  const [erasure] = dataOf(await client.listErasures({ direction: 'DESC', limit: 1 }))
+  assert(erasure?.contact_id)
+  assert.equal(erasure.entry_ids.filter(Boolean).length, 2)
+  assert.deepEqual(erasure.erased_at, timeOf(new Date(erasure.erased_at)))
+  const none = await client.listErasures({ direction: 'ASC', after: erasure.position })
+  assert.deepEqual(dataOf(none), [])
+  assert.equal(nextOf(none), undefined)
+  if (!impossible['list-erasures']) headerOf(none, 'Next-Cursor')
+  done('list-erasures')
 
   if (!impossible.conditional) {
     const unchanged = await client.getModule(moduleId, headerOf(module, 'ETag'))

@@ -24,6 +24,8 @@ from flowtrail import (
     ListEntryEventsResponse,
     ListEntryPageViewsParametersQuery,
     ListEntryPageViewsResponse,
+    ListErasuresParametersQuery,
+    ListErasuresResponse,
     ListModulesResponse,
     ListModuleVersionsResponse,
     ListProjectEventsParametersQuery,
@@ -218,6 +220,16 @@ assert "Link" not in page.headers
 rest = ListProjectEventsParametersQuery(direction=SortDirection.asc, cursor=page.headers["Next-Cursor"])
 assert read(ListProjectEventsResponse, get_list("events", rest)).root == []
 ok("follow-feed")
+
+newest_erasure = ListErasuresParametersQuery(direction=SortDirection.desc, limit=1)
+(erasure,) = read(ListErasuresResponse, get_list("erasures", newest_erasure)).root
+assert erasure.contact_id and len(erasure.entry_ids) == 2 and all(erasure.entry_ids), erasure
+assert erasure.erased_at.utcoffset() == timedelta(0)
+further = ListErasuresParametersQuery(direction=SortDirection.asc, after=erasure.position)
+page = get_list("erasures", further)
+assert read(ListErasuresResponse, page).root == []
+assert "Link" not in page.headers and page.headers["Next-Cursor"]
+ok("list-erasures")
 
 unchanged = client.get(f"modules/{MODULE}", headers={"If-None-Match": module.headers["ETag"]})
 assert unchanged.status_code == 304

@@ -6,6 +6,7 @@ import {
   getModuleVersion,
   listEntryEvents,
   listEntryPageViews,
+  listErasures,
   listModules,
   listModuleVersions,
   listProjectEvents,
@@ -30,6 +31,7 @@ await takeJourney({
       listEntryPageViews: (query, link) =>
         listEntryPageViews({ client, path: { projectId }, query, fetch: following(link) }),
       listProjectEvents: (query) => listProjectEvents({ client, path: { projectId }, query }),
+      listErasures: (query) => listErasures({ client, path: { projectId }, query }),
       recordCustomEvent: (body, idempotencyKey) =>
         recordCustomEvent({ client, path: { projectId }, headers: { 'Idempotency-Key': idempotencyKey }, body }),
       recordCustomEvents: (body) => recordCustomEvents({ client, path: { projectId }, body }),

@@ -7,6 +7,7 @@ import {
   getModuleVersion,
   listEntryEvents,
   listEntryPageViews,
+  listErasures,
   listModules,
   listModuleVersions,
   listProjectEvents,
@@ -43,6 +44,7 @@ await takeJourney({
         return outcome(listEntryPageViews({ projectId, params }, { ...config, ...target }))
       },
       listProjectEvents: (params) => outcome(listProjectEvents({ projectId, params }, config)),
+      listErasures: (params) => outcome(listErasures({ projectId, params }, config)),
       recordCustomEvent: (data, idempotencyKey) =>
         outcome(recordCustomEvent({ projectId, data, headers: { 'Idempotency-Key': idempotencyKey } }, config)),
       recordCustomEvents: (data) => outcome(recordCustomEvents({ projectId, data }, config)),

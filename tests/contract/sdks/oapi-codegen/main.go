@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,6 +195,23 @@ func main() {
 		})
 		rest := body(answer, answer.JSON200)
 		expect(len(rest) == 0, "%+v after the latest", rest)
+	})
+
+	step("list-erasures", func() {
+		list := func(params flowtrail.ListErasuresParams) *flowtrail.ListErasuresResponse {
+			return must(client.ListErasuresWithResponse(ctx, project, &params))
+		}
+		answer := list(flowtrail.ListErasuresParams{Direction: ptr(flowtrail.DESC), Limit: ptr(1)})
+		newest := body(answer, answer.JSON200)[0]
+		ids := append(newest.EntryIds, newest.ContactId)
+		expect(len(ids) == 3 && !slices.Contains(ids, ""), "the newest is %+v", newest)
+		expect(!newest.ErasedAt.IsZero(), "no erased_at")
+
+		answer = list(flowtrail.ListErasuresParams{Direction: ptr(flowtrail.ASC), After: &newest.Position})
+		later := body(answer, answer.JSON200)
+		expect(len(later) == 0, "%+v after the newest", later)
+		expect(answer.Headers200.Link == nil, "there is a Link")
+		expect(answer.Headers200.NextCursor != nil, "no Next-Cursor")
 	})
 
 	step("conditional", func() {

@@ -36,6 +36,7 @@ await takeJourney({
         }),
       listProjectEvents: (query) =>
         client.GET('/projects/{projectId}/events', { params: { path: { projectId }, query } }),
+      listErasures: (query) => client.GET('/projects/{projectId}/erasures', { params: { path: { projectId }, query } }),
       recordCustomEvent: (body, idempotencyKey) =>
         client.POST('/projects/{projectId}/events', {
           params: { path: { projectId }, header: { 'Idempotency-Key': idempotencyKey } },

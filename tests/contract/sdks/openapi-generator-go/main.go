@@ -180,6 +180,19 @@ func main() {
 		expect(len(rest) == 0, "%+v after the latest", rest)
 	})
 
+	step("list-erasures", func() {
+		list := client.ErasuresAPI.ListErasures(ctx, project)
+		newest, _ := must(list.Direction(flowtrail.DESC).Limit(1).Execute())
+		ids := append(newest[0].EntryIds, newest[0].ContactId)
+		expect(len(ids) == 3 && !slices.Contains(ids, ""), "the newest is %+v", newest)
+		expect(!newest[0].ErasedAt.IsZero(), "no erased_at")
+
+		later, response := must(list.Direction(flowtrail.ASC).After(newest[0].Position).Execute())
+		expect(len(later) == 0, "%+v after the newest", later)
+		expect(response.Header.Get("Link") == "", "Link is %s", response.Header.Get("Link"))
+		expect(nextByCursor(response) != "", "no Next-Cursor")
+	})
+
 	step("conditional", func() {
 		unchanged := refused(modules.GetModule(ctx, project, module).IfNoneMatch(etag).Execute())
 		expect(unchanged.StatusCode == http.StatusNotModified, "answered %s", unchanged.Status)

@@ -5,6 +5,7 @@
 declare(strict_types=1);
 
 use Flowtrail\Api\EntriesApi;
+use Flowtrail\Api\ErasuresApi;
 use Flowtrail\Api\EventsApi;
 use Flowtrail\Api\ModulesApi;
 use Flowtrail\ApiException;
@@ -272,6 +273,19 @@ expect($cursor !== null && headerOf($headers, 'Link') === null, $headers);
 $rest = $events->listProjectEvents(PROJECT, direction: SortDirection::ASC, cursor: $cursor);
 expect($rest === [], $rest);
 ok('follow-feed');
+
+$erasures = new ErasuresApi(config: $configuration);
+[$erasure] = $erasures->listErasures(PROJECT, limit: 1, direction: SortDirection::DESC);
+expect($erasure->getContactId() !== '' && count(array_filter($erasure->getEntryIds())) === 2, $erasure);
+expect($erasure->getErasedAt() instanceof DateTime && $erasure->getErasedAt()->getOffset() === 0, $erasure);
+[$none, , $headers] = $erasures->listErasuresWithHttpInfo(
+    PROJECT,
+    direction: SortDirection::ASC,
+    after: $erasure->getPosition(),
+);
+expect($none === [], $none);
+expect(nextByCursor($headers) !== null && headerOf($headers, 'Link') === null, $headers);
+ok('list-erasures');
 
 $unchanged = refused(static fn () => $modules->getModule(PROJECT, MODULE, $etag));
 expect($unchanged->getCode() === 304, $unchanged);

@@ -22,6 +22,7 @@ from flowtrail import (
     CustomEventInput,
     EntriesApi,
     EntryEvent,
+    ErasuresApi,
     EventsApi,
     ModulesApi,
     SortDirection,
@@ -220,6 +221,15 @@ cursor = next_by_cursor(page)
 assert cursor
 assert events.list_project_events(PROJECT, direction=SortDirection.ASC, cursor=cursor) == []
 ok("follow-feed")
+
+erasures = ErasuresApi(client)
+(erasure,) = erasures.list_erasures(PROJECT, direction=SortDirection.DESC, limit=1)
+assert erasure.contact_id and len(erasure.entry_ids) == 2 and all(erasure.entry_ids), erasure
+assert erasure.erased_at.utcoffset() == timedelta(0)
+none = erasures.list_erasures_with_http_info(PROJECT, direction=SortDirection.ASC, after=erasure.position)
+assert none.data == []
+assert header(none, "Link") is None and next_by_cursor(none)
+ok("list-erasures")
 
 unchanged = refused(lambda: modules.get_module(PROJECT, MODULE, if_none_match=header(module, "ETag")))
 assert unchanged.status == 304

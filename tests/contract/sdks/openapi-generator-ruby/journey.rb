@@ -198,6 +198,15 @@ rest = events.list_project_events(PROJECT, direction: 'ASC', cursor: cursor)
 expect(rest == [], rest)
 ok 'follow-feed'
 
+erasures = Flowtrail::ErasuresApi.new(client)
+erasure = erasures.list_erasures(PROJECT, direction: 'DESC', limit: 1).first
+expect([erasure.contact_id, *erasure.entry_ids].map(&:empty?) == [false] * 3, erasure)
+expect(erasure.erased_at.is_a?(Time) && erasure.erased_at.utc?, erasure)
+none, _status, headers = erasures.list_erasures_with_http_info(PROJECT, direction: 'ASC', after: erasure.position)
+expect(none == [], none)
+expect(next_by_cursor(headers) && headers['Link'].nil?, headers)
+ok 'list-erasures'
+
 unchanged = refused { modules.get_module(PROJECT, MODULE, if_none_match: etag) }
 expect(unchanged.code == 304, unchanged)
 ok 'conditional'

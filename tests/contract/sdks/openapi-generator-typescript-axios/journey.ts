@@ -1,6 +1,6 @@
 import axios, { type AxiosResponse } from 'axios'
 import { axiosResponse, type Outcome, projectId, takeJourney } from '../typescript.ts'
-import { Configuration, EntriesApi, type ErrorBody, EventsApi, ModulesApi } from './generated/index.ts'
+import { Configuration, EntriesApi, ErasuresApi, type ErrorBody, EventsApi, ModulesApi } from './generated/index.ts'
 
 /** The client throws errors, and their data has no type. */
 async function outcome<Data>(call: Promise<AxiosResponse<Data>>): Promise<Outcome<Data>> {
@@ -28,6 +28,7 @@ await takeJourney({
     const modules = new ModulesApi(configuration)
     const entries = new EntriesApi(configuration)
     const events = new EventsApi(configuration)
+    const erasures = new ErasuresApi(configuration)
     return {
       listModules: () => outcome(modules.listModules({ projectId })),
       getModule: (moduleId, ifNoneMatch) => outcome(modules.getModule({ projectId, moduleId, ifNoneMatch })),
@@ -41,6 +42,7 @@ await takeJourney({
         return outcome(api.listEntryPageViews({ projectId, ...query, updatedAfter: updated_after }))
       },
       listProjectEvents: (query) => outcome(events.listProjectEvents({ projectId, ...query })),
+      listErasures: (query) => outcome(erasures.listErasures({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEvent({ projectId, customEventInput, idempotencyKey })),
       recordCustomEvents: (customEventBatch) => outcome(events.recordCustomEvents({ projectId, customEventBatch })),

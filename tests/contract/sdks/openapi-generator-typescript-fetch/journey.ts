@@ -3,6 +3,7 @@ import {
   type ApiResponse,
   Configuration,
   EntriesApi,
+  ErasuresApi,
   ErrorBodyFromJSON,
   EventsApi,
   ModulesApi,
@@ -28,6 +29,7 @@ await takeJourney({
     const modules = new ModulesApi(configurationWith())
     const entries = new EntriesApi(configurationWith())
     const events = new EventsApi(configurationWith())
+    const erasures = new ErasuresApi(configurationWith())
     return {
       listModules: () => outcome(modules.listModulesRaw({ projectId })),
       getModule: (moduleId, ifNoneMatch) => outcome(modules.getModuleRaw({ projectId, moduleId, ifNoneMatch })),
@@ -45,6 +47,7 @@ await takeJourney({
           }),
         ),
       listProjectEvents: (query) => outcome(events.listProjectEventsRaw({ projectId, ...query })),
+      listErasures: (query) => outcome(erasures.listErasuresRaw({ projectId, ...query })),
       recordCustomEvent: (customEventInput, idempotencyKey) =>
         outcome(events.recordCustomEventRaw({ projectId, customEventInput, idempotencyKey })),
       recordCustomEvents: (customEventBatch) => outcome(events.recordCustomEventsRaw({ projectId, customEventBatch })),

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from flowtrail import AuthenticatedClient
 from flowtrail.api.entries import get_entry, list_entry_events, list_entry_page_views
+from flowtrail.api.erasures import list_erasures
 from flowtrail.api.events import list_project_events, record_custom_event, record_custom_events
 from flowtrail.api.modules import get_module, get_module_version, list_module_versions, list_modules
 from flowtrail.models import (
@@ -225,6 +226,14 @@ assert "Link" not in page.headers
 cursor = page.headers["Next-Cursor"]
 assert list_project_events.sync(PROJECT, client=client, direction=SortDirection.ASC, cursor=cursor) == []
 ok("follow-feed")
+
+(erasure,) = good(list_erasures.sync(PROJECT, client=client, direction=SortDirection.DESC, limit=1))
+assert erasure.contact_id and len(erasure.entry_ids) == 2 and all(erasure.entry_ids), erasure
+assert erasure.erased_at.utcoffset() == timedelta(0)
+none = list_erasures.sync_detailed(PROJECT, client=client, direction=SortDirection.ASC, after=erasure.position)
+assert none.parsed == []
+assert "Link" not in none.headers and none.headers["Next-Cursor"]
+ok("list-erasures")
 
 unchanged = get_module.sync_detailed(PROJECT, MODULE, client=client, if_none_match=module.headers["ETag"])
 assert (unchanged.status_code, unchanged.parsed) == (304, None)

@@ -20,6 +20,7 @@ await takeJourney({
     'list-events': why,
     replay: why,
     'follow-feed': why,
+    'list-erasures': why,
     conditional: why,
     'error-429': why,
   },
@@ -42,6 +43,7 @@ await takeJourney({
           }),
         ),
       listProjectEvents: (query) => outcome(client.events.listProjectEvents({ projectId, ...query })),
+      listErasures: (query) => outcome(client.erasures.listErasures({ projectId, ...query })),
       recordCustomEvent: (requestBody, idempotencyKey) =>
         outcome(client.events.recordCustomEvent({ projectId, requestBody, idempotencyKey })),
       recordCustomEvents: (requestBody) => outcome(client.events.recordCustomEvents({ projectId, requestBody })),

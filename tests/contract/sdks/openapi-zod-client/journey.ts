@@ -50,6 +50,7 @@ await takeJourney({
         })
       },
       listProjectEvents: (queries) => outcome(client.listProjectEvents({ params: { projectId }, queries })),
+      listErasures: (queries) => outcome(client.listErasures({ params: { projectId }, queries })),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           client.recordCustomEvent(body, { params: { projectId }, headers: { 'Idempotency-Key': idempotencyKey } }),

@@ -49,6 +49,7 @@ await takeJourney({
         outcome(api.listEntryPageViews(projectId, query, options, sendTo(link)), schemas.ListEntryPageViewsResponse),
       listProjectEvents: (query) =>
         outcome(api.listProjectEvents(projectId, query, options, send), schemas.ListProjectEventsResponse),
+      listErasures: (query) => outcome(api.listErasures(projectId, query, options, send), schemas.ListErasuresResponse),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           api.recordCustomEvent(projectId, body, { 'Idempotency-Key': idempotencyKey }, options, send),

@@ -29,6 +29,7 @@ await takeJourney({
       listEntryPageViews: (query, link) =>
         outcome(new Projects({ ...config, customFetch: following(link) }).listEntryPageViews({ projectId, ...query })),
       listProjectEvents: (query) => outcome(client.listProjectEvents({ projectId, ...query })),
+      listErasures: (query) => outcome(client.listErasures({ projectId, ...query })),
       recordCustomEvent: (body, idempotencyKey) =>
         outcome(
           client.recordCustomEvent({ projectId }, body, {

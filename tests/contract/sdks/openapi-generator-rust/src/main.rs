@@ -12,6 +12,7 @@ use flowtrail::{
         Error,
         configuration::{ApiKey, Configuration},
         entries_api::{GetEntryError, ListEntryEventsError, get_entry, list_entry_events, list_entry_page_views},
+        erasures_api::list_erasures,
         events_api::{RecordCustomEventError, list_project_events, record_custom_event, record_custom_events},
         modules_api::{
             GetModuleError, GetModuleVersionError, ListModulesError, get_module, get_module_version,
@@ -139,6 +140,18 @@ async fn main() {
     let rest = list_project_events(&client, PROJECT, None, ascending, Some(&cursor), None, None).await.unwrap();
     assert!(rest.is_empty(), "{rest:?}");
     ok("follow-feed");
+
+    let newest = list_erasures(&client, PROJECT, Some(1), descending, None, None, None).await.unwrap();
+    let [erasure] = &newest[..] else { panic!("not one erasure: {newest:?}") };
+    assert!(!erasure.contact_id.is_empty() && erasure.entry_ids.len() == 2, "{erasure:?}");
+    assert!(erasure.entry_ids.iter().all(|id| !id.is_empty()), "{erasure:?}");
+    let _: Timestamp = erasure.erased_at;
+    let later =
+        list_erasures(&client, PROJECT, None, ascending, None, Some(erasure.position), None).await.unwrap();
+    assert!(later.is_empty(), "{later:?}");
+    assert_eq!(last.header(LINK.as_str()), None);
+    assert!(last.header("Next-Cursor").is_some());
+    ok("list-erasures");
 
     // The client expects JSON of every status below 400.
     let unchanged = get_module(&client, PROJECT, MODULE, Some(&etag)).await;

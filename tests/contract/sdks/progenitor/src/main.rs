@@ -142,6 +142,18 @@ async fn main() {
     assert!(rest.is_empty(), "{rest:?}");
     ok("follow-feed");
 
+    let erasures = |direction| client.list_erasures().project_id(PROJECT).direction(direction);
+    let newest = erasures(types::SortDirection::Desc).limit(1u64).send().await.unwrap();
+    let [erasure] = &newest[..] else { panic!("not one erasure: {newest:?}") };
+    assert!(!erasure.contact_id.is_empty() && erasure.entry_ids.len() == 2, "{erasure:?}");
+    assert!(erasure.entry_ids.iter().all(|id| !id.is_empty()), "{erasure:?}");
+    let _: DateTime<Utc> = erasure.erased_at;
+    let later = erasures(types::SortDirection::Asc).after(erasure.position).send().await.unwrap();
+    assert!(later.is_empty(), "{later:?}");
+    assert_eq!(header(later.headers(), LINK.as_str()), None);
+    assert!(header(later.headers(), "Next-Cursor").is_some());
+    ok("list-erasures");
+
     let etag = header(module.headers(), ETAG.as_str()).unwrap();
     match get_module(MODULE).if_none_match(etag.as_str()).send().await {
         // Progenitor supports results with 2xx, and errors with 4xx and 5xx.

@@ -1,4 +1,5 @@
 import flowtrail.apis.EntriesApi
+import flowtrail.apis.ErasuresApi
 import flowtrail.apis.EventsApi
 import flowtrail.apis.ModulesApi
 import flowtrail.infrastructure.ApiClient
@@ -29,6 +30,7 @@ private val url = setting("FLOWTRAIL_URL")
 private val modules = ModulesApi(url)
 private val entries = EntriesApi(url)
 private val events = EventsApi(url)
+private val erasures = ErasuresApi(url)
 
 /** Runs the journey of ../journey.md with the client of openapi-generator (`-g kotlin`). */
 fun main() {
@@ -112,6 +114,14 @@ fun main() {
     val rest = events.listProjectEvents(PROJECT, 10, SortDirection.ASC, nextByCursor(page))
     expect(rest.isEmpty(), rest)
     ok("follow-feed")
+
+    val erasure = erasures.listErasures(PROJECT, 1, SortDirection.DESC).single()
+    expect(erasure.contactId.isNotEmpty() && erasure.entryIds.size == 2, erasure)
+    expect(erasure.entryIds.all(String::isNotEmpty) && erasure.erasedAt.offset == ZoneOffset.UTC, erasure)
+    val none = erasures.listErasuresWithHttpInfo(PROJECT, 10, SortDirection.ASC, null, erasure.position, null)
+    expect(dataOf(none).isEmpty(), dataOf(none))
+    expect(header(none, "Link") == null && nextByCursor(none) != null, none.headers)
+    ok("list-erasures")
 
     val unchanged = modules.getModuleWithHttpInfo(PROJECT, MODULE, header(module, "ETag"))
     expect(unchanged.statusCode == 304, unchanged.statusCode)
