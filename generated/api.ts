@@ -1328,7 +1328,10 @@ export interface components {
          * @example </projects/demo/events?cursor=AWJ4&direction=ASC&limit=2>; rel="next"
          */
         ProjectEventsLink: string;
-        /** @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288). */
+        /**
+         * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
+         * @example </projects/demo/erasures?cursor=AWJ4&direction=ASC&limit=2>; rel="next"
+         */
         ErasuresLink: string;
         /**
          * @description Present when there is another page. The URL of the next page, relative to this server (RFC 8288).
