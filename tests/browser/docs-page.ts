@@ -2,7 +2,9 @@ import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { type Browser, type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import { loadDemo } from '../../src/cli/demo.ts'
+import { eraseContact } from '../../src/queries/erasures.ts'
 import { createTestApp, type TestApp, type TestAppOptions } from '../support/app.ts'
+import { ERASED } from '../support/demo-service.ts'
 
 /** The screens to test on, without animations, which would make the tests race. */
 export const SCREENS = {
@@ -37,7 +39,10 @@ export const launchChromium = (): Promise<Browser> =>
 export async function startDocs(options: TestAppOptions = {}): Promise<Docs> {
   const api = await createTestApp({
     ...options,
-    fill: (url) => loadDemo(url, { entries: 20 }),
+    fill: async (url, db) => {
+      await loadDemo(url, { entries: 20 })
+      await eraseContact(db, 'demo', ERASED)
+    },
     demoKeyFile: '/data/demo-key',
   })
   const address = await api.listen()
