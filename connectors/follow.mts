@@ -3,21 +3,38 @@ import { DatabaseSync } from 'node:sqlite'
 
 // With WAIT=30 it goes on and receives events as they happen.
 const { FLOWTRAIL_URL, FLOWTRAIL_PROJECT = '', FLOWTRAIL_KEY = '', WAIT = '0' } = process.env
-const feed = `${FLOWTRAIL_URL}/projects/${encodeURIComponent(FLOWTRAIL_PROJECT)}/events`
+const project = `${FLOWTRAIL_URL}/projects/${encodeURIComponent(FLOWTRAIL_PROJECT)}`
 
-const copy = new DatabaseSync(process.argv[2] ?? 'copy.db', { timeout: 10_000 })
-copy.exec('CREATE TABLE IF NOT EXISTS events (event_id TEXT PRIMARY KEY, position INTEGER UNIQUE, event TEXT)')
-const insert = copy.prepare('INSERT OR REPLACE INTO events VALUES (?, ?, ?)')
-for (let isMore = true; isMore; ) {
-  // The copy's own greatest position, committed with its events: nothing is lost or read twice, wherever this stops.
-  const { after } = copy.prepare('SELECT coalesce(max(position), 0) AS after FROM events').get() as { after: number }
-  const url = `${feed}?direction=ASC&limit=1000&after=${after}&wait=${WAIT}`
+async function read<Row>(feed: string, after: number, wait = '0') {
+  const url = `${project}/${feed}?direction=ASC&limit=1000&after=${after}&wait=${wait}`
   const response = await fetch(url, { headers: { 'X-Api-Key': FLOWTRAIL_KEY }, signal: AbortSignal.timeout(60_000) })
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`)
-  const events = (await response.json()) as { event_id: string; position: number }[]
+  return { rows: (await response.json()) as Row[], isMore: response.headers.has('Link') }
+}
+
+const copy = new DatabaseSync(process.argv[2] ?? 'copy.db', { timeout: 10_000 })
+copy.exec('PRAGMA secure_delete = ON') // overwrites what is erased
+copy.exec('CREATE TABLE IF NOT EXISTS events (event_id TEXT PRIMARY KEY, position INTEGER UNIQUE, event TEXT)')
+copy.exec("CREATE INDEX IF NOT EXISTS contact ON events (json_extract(event, '$.contact_id'))")
+copy.exec('CREATE TABLE IF NOT EXISTS erasures (position INTEGER PRIMARY KEY)')
+const insert = copy.prepare('INSERT OR REPLACE INTO events VALUES (?, ?, ?)')
+const erase = copy.prepare("DELETE FROM events WHERE json_extract(event, '$.contact_id') = ? AND position < ?")
+const keep = copy.prepare('INSERT OR IGNORE INTO erasures VALUES (?)')
+for (let isMore = true; isMore; ) {
+  // The copy's own greatest positions, committed with their rows: nothing is missed, wherever this stops.
+  const [lastEvent = 0, lastErasure = 0] = ['events', 'erasures'].map((table) =>
+    Number(copy.prepare(`SELECT coalesce(max(position), 0) AS position FROM ${table}`).get()?.position),
+  )
+  const events = await read<{ event_id: string; position: number }>('events', lastEvent, WAIT)
+  // After the events, and in one transaction with them: they may have been erased meanwhile.
+  const erasures = await read<{ contact_id: string; position: number }>('erasures', lastErasure)
   copy.exec('BEGIN')
-  for (const event of events) insert.run(event.event_id, event.position, JSON.stringify(event))
+  for (const event of events.rows) insert.run(event.event_id, event.position, JSON.stringify(event))
+  for (const { contact_id, position } of erasures.rows) {
+    erase.run(contact_id, position)
+    keep.run(position)
+  }
   copy.exec('COMMIT')
-  isMore = response.headers.has('Link') || WAIT !== '0'
+  isMore = events.isMore || erasures.isMore || WAIT !== '0'
 }
 console.log((copy.prepare('SELECT count(*) AS events FROM events').get() as { events: number }).events)

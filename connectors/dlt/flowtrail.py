@@ -1,4 +1,4 @@
-"""A dlt source of a Flowtrail project: modules, versions, entries, and events, of which the page views are a view.
+"""A dlt source of a Flowtrail project: modules, versions, entries, events, of which the page views are a view, and erasures.
 
 Run as a program, it copies the project to the DuckDB database flowtrail_copy.duckdb, with --all-entries all entries again. It
 remembers in the folder dlt_pipelines how far it came, so that each folder has a copy of its own. See docs/sync.md.
@@ -30,6 +30,7 @@ def columns(*, required: str, optional: str = "") -> dict[str, Any]:
         "_index": "bigint",
         "total_pages": "bigint",
         "position": "bigint",
+        "entry_ids": "json",
     }
     return {
         name: {
@@ -42,13 +43,18 @@ def columns(*, required: str, optional: str = "") -> dict[str, Any]:
 
 MODULE = columns(required="module_id title group_id project_id json_string_prod")
 VERSION = columns(required="module_id version_number saved_at json_string")
-ENTRY = columns(required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data")
+ENTRY = columns(
+    required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data",
+    # The last erasure when the entry was read: that of its contact has a greater position, unless the contact has come back.
+    optional="erasure_position",
+)
 EVENT = columns(
     required="event_id entry_id contact_id project_id group_id module_id module_version_number timestamp event_type"
     " recorded_at position",
     optional="page_id page_key page_index max_page_id max_page_key max_page_index total_pages view_type"
     " custom_event_name custom_event_props",
 )
+ERASURE = columns(required="erasure_id position contact_id entry_ids erased_at")
 
 PAGE_VIEWS = "CREATE OR REPLACE VIEW page_views AS SELECT * FROM events WHERE event_type = 'flowpage.viewed'"
 
@@ -79,7 +85,7 @@ def flowtrail(
         """The pages of a list, oldest first."""
         return client.paginate(path, params={"direction": "ASC", "limit": 1000, **parameters})
 
-    def one(path: str) -> dict[str, Any]:
+    def one(path: str) -> Any:
         response = client.get(path)
         response.raise_for_status()
         return response.json()
@@ -117,7 +123,9 @@ def flowtrail(
         ),
     ) -> Records:
         check_project()
-        yield from pages("entries", updated_after=updated_at.last_value)
+        last_erasure = max((erasure["position"] for erasure in one("erasures?limit=1")), default=0)
+        for page in pages("entries", updated_after=updated_at.last_value):
+            yield [{**entry, "erasure_position": last_erasure} for entry in page]
 
     @dlt.resource(primary_key="event_id", write_disposition="merge", columns=EVENT)
     def events(
@@ -129,7 +137,33 @@ def flowtrail(
         check_project()
         yield from pages("events", after=position.last_value)
 
-    return modules, module_versions, entries, events
+    @dlt.resource(primary_key="erasure_id", write_disposition="merge", columns=ERASURE)
+    def erasures(
+        position: dlt.sources.incremental[int] = dlt.sources.incremental(
+            "position", initial_value=0, range_start="open"
+        ),
+    ) -> Records:
+        """Contacts that the operator has erased. Their rows stay in the destination until apply_erasures()."""
+        check_project()
+        yield from pages("erasures", after=position.last_value)
+
+    return modules, module_versions, entries, events, erasures
+
+
+def apply_erasures(pipeline: dlt.Pipeline) -> None:
+    """Deletes the events and entries of erased contacts from the destination. Call it after each run."""
+    tables = pipeline.default_schema.data_table_names(seen_data_only=True)
+    if "erasures" not in tables:
+        return
+    with pipeline.sql_client() as client:
+        erasures = client.make_qualified_table_name("erasures")
+        for table, position in {"events": "position", "entries": "coalesce(erasure_position, 0)"}.items():
+            if table in tables:
+                client.execute_sql(
+                    f"DELETE FROM {client.make_qualified_table_name(table)} WHERE EXISTS (SELECT 1 FROM"
+                    f" (SELECT contact_id AS erased_contact, position AS erased_before FROM {erasures}) AS erasure"
+                    f" WHERE erased_contact = contact_id AND erased_before > {position})"
+                )
 
 
 if __name__ == "__main__":
@@ -142,6 +176,9 @@ if __name__ == "__main__":
     pipeline = dlt.pipeline(
         "flowtrail_copy", pipelines_dir="dlt_pipelines", destination="duckdb", dataset_name="flowtrail"
     )
+    # Else both would keep what is erased.
+    dlt.config["load.truncate_staging_dataset"] = True
+    dlt.config["load.delete_completed_jobs"] = True
     source = flowtrail(*settings)
     if pipeline.has_pending_data:
         # A run that was killed had read it.
@@ -150,6 +187,7 @@ if __name__ == "__main__":
         pipeline.run(source.with_resources("entries"), refresh="drop_data", loader_file_format="jsonl")
     # DuckDB reads it in a third of the time of the default, which is made for databases that only take SQL.
     print(pipeline.run(source, loader_file_format="jsonl"))
+    apply_erasures(pipeline)
     # dlt makes no table without rows.
     if "events" in pipeline.default_schema.data_table_names(seen_data_only=True):
         with pipeline.sql_client() as client:

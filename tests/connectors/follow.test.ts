@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { text } from 'node:stream/consumers'
@@ -46,18 +47,18 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
     return Number(printed)
   }
 
-  test('copies every event once, and then what is new in one call', async () => {
+  test('copies every event once, and then what is new in two calls', async () => {
     const file = await temporaryFile()
     const first = await feed()
     const before = project.requests()
     expect(await run(file)).toBe(first.length)
-    expect(project.requests()).toBe(before + Math.ceil(first.length / 1_000))
+    expect(project.requests()).toBe(before + 2 * Math.ceil(first.length / 1_000))
     expect(copied(file)).toEqual(first)
 
     await project.addEvents(10)
     const later = project.requests()
     expect(await run(file)).toBe(first.length + 10)
-    expect(project.requests()).toBe(later + 1)
+    expect(project.requests()).toBe(later + 2)
     expect(copied(file)).toEqual(await feed())
   })
 
@@ -77,5 +78,56 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
     await isThere((await feed()).length)
     following.kill('SIGKILL')
     expect(copied(file)).toEqual(await feed())
+  })
+
+  test('erases who is erased, and keeps who comes back', async () => {
+    const [file, contactId] = [await temporaryFile(), `${name}-erased`]
+    await project.addContact(contactId, 1_500)
+    await project.addEvents(1)
+    await run(file)
+    await project.eraseContact(contactId)
+    const erased = await run(file)
+    const left = await feed()
+    expect([erased, copied(file)]).toEqual([left.length, left])
+    expect((await readFile(file)).includes(contactId)).toBe(false)
+
+    await project.addContact(contactId, 1)
+    await project.eraseContact(contactId)
+    await project.addContact(contactId, 3)
+    const late = await temporaryFile()
+    await Promise.all([run(file), run(late)])
+    const back = await feed()
+    expect(back).toHaveLength(left.length + 3)
+    expect([copied(file), copied(late)]).toEqual([back, back])
+  })
+
+  test('erases an event that it has read already, also when it is killed then', async () => {
+    for (const isKilled of [false, true]) {
+      const [file, contactId] = [await temporaryFile(), `${name}-read-${isKilled}`]
+      await run(file)
+      await project.addContact(contactId, 3)
+      const { received, release } = project.holdAfter(1)
+      const child = start(file)
+      const closed = once(child, 'close')
+      await received
+      await project.eraseContact(contactId)
+      if (isKilled) child.kill('SIGKILL')
+      release()
+      await closed
+      if (isKilled) await run(file)
+      expect(copied(file)).toEqual(await feed())
+    }
+  })
+
+  test('erases while it waits for events', async () => {
+    const [file, contactId] = [await temporaryFile(), `${name}-followed`]
+    await project.addContact(contactId, 3)
+    const following = start(file, { WAIT: '1' })
+    const isEqual = () =>
+      vi.waitFor(async () => expect(copied(file)).toEqual(await feed()), { timeout: 30_000, interval: 50 })
+    await isEqual()
+    await project.eraseContact(contactId)
+    await isEqual()
+    following.kill('SIGKILL')
   })
 })

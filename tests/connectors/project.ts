@@ -1,8 +1,9 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import { unauthorized } from '../../src/domain/errors.ts'
+import { eraseContact } from '../../src/queries/erasures.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { extendTestApps } from '../support/extensions.ts'
 
@@ -16,6 +17,9 @@ export interface Project {
   environment: Record<string, string>
   /** Imports as many events. */
   addEvents: (count: number) => Promise<void>
+  /** Imports a contact with an entry and as many events, whose ids begin with that of the contact; or brings them back. */
+  addContact: (contactId: string, count: number) => Promise<void>
+  eraseContact: (contactId: string) => Promise<void>
   /** All records of a list of the project. */
   list: (path: string) => Promise<Record<string, unknown>[]>
   /** How many requests with a key the service has received. */
@@ -54,6 +58,10 @@ export async function openProject(): Promise<Project> {
     api,
     environment: { FLOWTRAIL_URL: await api.listen(), FLOWTRAIL_PROJECT: 'demo', FLOWTRAIL_KEY: api.key },
     addEvents,
+    addContact: (contactId, count) => importInto(api.databaseUrl, contact(contactId, count, next++)),
+    eraseContact: async (contactId) => {
+      expect(await eraseContact(api.db, 'demo', contactId)).toMatchObject({ entry_ids: [`${contactId}-entry`] })
+    },
     list: async (name) => {
       const records: Record<string, unknown>[] = []
       let next: string | undefined = `/projects/demo/${name}`
@@ -97,6 +105,17 @@ const event = (n: number) => ({
   ...{ timestamp: new Date(Date.UTC(2026, 2, 1) + n).toISOString(), event_type: 'custom_event:triggered' },
   ...{ custom_event_name: n % 2 === 0 ? `2026-03-01T00:00:00Z` : `é ${n}`, custom_event_props: '{"a": "b"}' },
 })
+
+/** A contact whose entry is updated later than any other. */
+function contact(contact_id: string, count: number, n: number): object[] {
+  const at = new Date(Date.UTC(2026, 5, 1) + n).toISOString()
+  const ids = { project_id: 'demo', entry_id: `${contact_id}-entry` }
+  return [
+    { type: 'contact', project_id: 'demo', contact_id, created_at: at, identifiers: [] },
+    { type: 'entry', ...ids, module_id: 'skin-quiz', contact_id, created_at: at, updated_at: at, entry_data: '{}' },
+    ...Array.from({ length: count }, (_, i) => ({ ...event(i), ...ids, event_id: `${contact_id}-${i}` })),
+  ]
+}
 
 /** A page view that comes after pages without any. */
 const LATE_VIEW = {

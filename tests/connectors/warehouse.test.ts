@@ -1,8 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { access, readFile, writeFile } from 'node:fs/promises'
+import { access, readdir, readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { text } from 'node:stream/consumers'
+import { gunzipSync } from 'node:zlib'
+import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { createPool } from '../../src/database/pool.ts'
@@ -11,6 +13,8 @@ import { dumped } from '../transfer/fixture.ts'
 import { openProject, type Project, temporaryFolder } from './project.ts'
 
 const CONNECTORS = path.join(import.meta.dirname, '../../connectors')
+const ROWS = path.join(import.meta.dirname, 'rows.py')
+const GUIDE = path.join(import.meta.dirname, '../../docs/sync.md')
 
 type Row = Record<string, unknown>
 type Tables = Record<string, Row[]>
@@ -24,6 +28,8 @@ interface Connector {
   file: string
   schema: string
   prepare: (folder: string, project: Project) => Promise<void>
+  /** What docs/sync.md says to run after each copying. */
+  finish?: RegExp
   /** A row as the API shows it. */
   record: (row: Row) => Row
 }
@@ -35,8 +41,10 @@ const CONNECTOR: Record<string, Connector> = {
     file: 'flowtrail_copy.duckdb',
     schema: 'flowtrail',
     prepare: async () => {},
-    record: (row) =>
-      Object.fromEntries(Object.entries(row).filter(([name, value]) => value !== null && !name.startsWith('_dlt'))),
+    record: ({ erasure_position: _, ...row }) => {
+      const fields = Object.entries(row).filter(([name, value]) => value !== null && !name.startsWith('_dlt'))
+      return Object.fromEntries(fields.map(([name, value]) => [name, name === 'entry_ids' ? parse(value) : value]))
+    },
   },
   airbyte: {
     requirements: path.join(import.meta.dirname, 'airbyte/requirements.txt'),
@@ -48,9 +56,15 @@ const CONNECTOR: Record<string, Connector> = {
       const config = { url, project_id, api_key, __injected_declarative_manifest: {} }
       await writeFile(path.join(folder, 'config.json'), JSON.stringify(config))
     },
-    record: ({ record }) => JSON.parse(String(record)),
+    finish: /^```sql\n(.*?)^```$/ms,
+    record: ({ record }) => parse(record),
   },
 }
+
+/** What a compressed file begins with. */
+const GZIP = 0x1f8b
+
+const parse = (text: unknown) => JSON.parse(String(text))
 
 /** The tables of a copy, each with the fields of its key. */
 const KEYS: Record<string, string[]> = {
@@ -59,6 +73,7 @@ const KEYS: Record<string, string[]> = {
   entries: ['entry_id'],
   events: ['event_id'],
   page_views: ['event_id'],
+  erasures: ['erasure_id'],
 }
 
 const MODULE_ID = 'quiz/ä %2F?'
@@ -102,6 +117,7 @@ async function shown(): Promise<Tables> {
     entries: await project.list('entries?limit=1000'),
     events,
     page_views: events.filter((event) => event.event_type === 'flowpage.viewed'),
+    erasures: await project.list('erasures?limit=1000'),
   }
 }
 
@@ -136,6 +152,11 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
   async function sync(...given: Parameters<typeof start>): Promise<void> {
     const { status, printed } = await run(...given)
     expect({ status, printed: status === 0 ? '' : printed }).toEqual({ status: 0, printed: '' })
+    if (!connector.finish) return
+    const [, statements = ''] = connector.finish.exec(await readFile(GUIDE, 'utf8')) ?? []
+    expect(statements).toContain('erasures')
+    const execute = 'import duckdb, sys; duckdb.connect(sys.argv[1]).execute(sys.argv[2])'
+    await output(python, ['-c', execute, path.join(given[0], connector.file), statements])
   }
 
   async function killWhen(folder: string, isTime: () => Promise<unknown>): Promise<void> {
@@ -149,9 +170,7 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
 
   async function copied(folder: string): Promise<Tables> {
     const file = path.join(folder, connector.file)
-    const tables: Tables = JSON.parse(
-      await output(python, [path.join(import.meta.dirname, 'rows.py'), file, connector.schema]),
-    )
+    const tables: Tables = JSON.parse(await output(python, [ROWS, file, connector.schema]))
     return Object.fromEntries(Object.keys(KEYS).map((table) => [table, (tables[table] ?? []).map(connector.record)]))
   }
 
@@ -229,6 +248,73 @@ describe.each(Object.entries(CONNECTOR))('the source for %s', (name, connector) 
     await sync(folder)
     await expectComplete(folder)
   })
+
+  test('erases who is erased, and a later copy has who came back', { timeout: 180_000 }, async () => {
+    const [folder, contactId] = [await temporaryFolder(), `${name}-erased`]
+    await connector.prepare(folder, project)
+    await project.addContact(contactId, 3)
+    await project.addEvents(1)
+    await sync(folder)
+    await project.eraseContact(contactId)
+    await sync(folder)
+    await expectComplete(folder)
+
+    await sql`UPDATE erasures SET erased_at = erased_at - interval '2 days'`.execute(project.api.db)
+    await project.addContact(contactId, 2)
+    const later = await temporaryFolder()
+    await connector.prepare(later, project)
+    await sync(later)
+    const { entries = [], events = [] } = await expectComplete(later)
+    const ofContact = (rows: Row[]) => rows.filter(({ contact_id }) => contact_id === contactId).length
+    expect([ofContact(entries), ofContact(events)]).toEqual([1, 2])
+  })
+
+  test('erases who is erased when it is killed in the middle', { timeout: 180_000 }, async () => {
+    const folder = await temporaryFolder()
+    await connector.prepare(folder, project)
+    for (const count of [4, 8, 12]) {
+      const contactId = `${name}-killed-${count}`
+      await project.addContact(contactId, 3)
+      const { received, release } = project.holdAfter(count)
+      await killWhen(folder, async () => {
+        await received
+        await project.eraseContact(contactId)
+      })
+      release()
+    }
+    await sync(folder)
+    await expectComplete(folder)
+  })
+
+  test.runIf(name === 'dlt')(
+    'keeps who comes back at once, and no file of what it has read',
+    { timeout: 180_000 },
+    async () => {
+      const [folder, contactId] = [await temporaryFolder(), `${name}-back`]
+      await project.addContact(contactId, 3)
+      await sync(folder)
+      await project.eraseContact(contactId)
+      await project.addContact(contactId, 2)
+      await sync(folder)
+      await expectComplete(folder)
+      await sync(folder)
+      await expectComplete(folder)
+      const work = path.join(folder, 'dlt_pipelines')
+      const files = await readdir(work, { recursive: true, withFileTypes: true })
+      const texts = await Promise.all(
+        files
+          .filter((file) => file.isFile())
+          .map(async (file) => {
+            const bytes = await readFile(path.join(file.parentPath, file.name))
+            return bytes.length > 1 && bytes.readUInt16BE() === GZIP ? gunzipSync(bytes) : bytes
+          }),
+      )
+      expect(texts.length).toBeGreaterThan(0)
+      expect(texts.filter((text) => text.includes(contactId))).toEqual([])
+      const staged = await output(python, [ROWS, path.join(folder, connector.file), `${connector.schema}_staging`])
+      expect(staged).not.toContain(contactId)
+    },
+  )
 
   test.runIf(name === 'dlt')('copies an empty project, and no other one to the same tables', async () => {
     const folder = await temporaryFolder()

@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 
 MANIFEST = Path(__file__).parents[3] / "connectors" / "airbyte" / "manifest.yaml"
+TYPES = {"integer": "BIGINT", "timestamp_with_timezone": "TIMESTAMPTZ"}
 SOURCE = Path(sys.executable).with_name("source-declarative-manifest")
 folder = Path(sys.argv[1])
 
@@ -32,8 +33,16 @@ streams = {stream["name"]: stream for stream in catalog["streams"]}
 
 copy = duckdb.connect(folder / "copy.duckdb")
 copy.execute("CREATE TABLE IF NOT EXISTS state (stream TEXT PRIMARY KEY, state TEXT)")
-for name in streams:
-    copy.execute(f"CREATE TABLE IF NOT EXISTS {name} (key TEXT PRIMARY KEY, record TEXT)")
+for name, stream in streams.items():
+    # Of its schema, for the statements of docs/sync.md.
+    columns = "".join(
+        f", {column} {type} AS (CAST(record ->> '{column}' AS {type}))"
+        for column, schema in stream["json_schema"]["properties"].items()
+        for type in [TYPES.get(str(schema.get("airbyte_type", schema["type"])), "TEXT")]
+    )
+    copy.execute(
+        f"CREATE TABLE IF NOT EXISTS {name} (key TEXT PRIMARY KEY, record JSON, _airbyte_extracted_at TIMESTAMPTZ{columns})"
+    )
 state = [json.loads(text) for (text,) in copy.execute("SELECT state FROM state").fetchall()]
 (folder / "state.json").write_text(json.dumps(state))
 configured = [
@@ -51,7 +60,10 @@ for message in messages("read", "--catalog", "catalog.json", "--state", "state.j
     if message["type"] == "RECORD":
         name, record = message["record"]["stream"], message["record"]["data"]
         key = json.dumps([record[field] for [field] in streams[name]["source_defined_primary_key"]])
-        copy.execute(f"INSERT OR REPLACE INTO {name} VALUES (?, ?)", [key, json.dumps(record)])
+        copy.execute(
+            f"INSERT OR REPLACE INTO {name} VALUES (?, ?, to_timestamp(? / 1000))",
+            [key, json.dumps(record), message["record"]["emitted_at"]],
+        )
     elif message["type"] == "STATE":
         stream = message["state"]["stream"]["stream_descriptor"]["name"]
         copy.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", [stream, json.dumps(message["state"])])
