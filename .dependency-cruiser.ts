@@ -20,7 +20,7 @@ export const ANYTHING = '*'
 export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/cli': {
     imports: [
-      'src/server.ts',
+      'src/server',
       'src/doctor',
       'src/backup',
       'src/demo',
@@ -37,9 +37,10 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
     ],
     packages: ['commander', 'cli-progress'],
   },
-  'src/server.ts': {
+  'src/server': {
     imports: [
       'src/app.ts',
+      'src/http',
       'src/tracing',
       'src/database',
       'src/config.ts',

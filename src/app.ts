@@ -31,6 +31,7 @@ import {
 } from './http/metrics.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
 import { reportOutages } from './http/outages.ts'
+import type { Peers } from './http/peers.ts'
 import { serveInTurn } from './http/pipelining.ts'
 import { serveProbes } from './http/probes.ts'
 import { parseQueryString } from './http/query-string.ts'
@@ -66,6 +67,8 @@ export interface AppParts {
   admin?: FastifyInstance
   /** Traces requests, recording and queries; without it they are not. */
   tracing?: Tracing
+  /** The other workers of this server, if it has any. */
+  peers?: Peers
   /** Aborts when the server is about to stop, and serves on until the app is closed. */
   stopping?: AbortSignal
   /** Called before any route is registered, to observe routes and responses. */
@@ -89,7 +92,7 @@ const MAX_PARAM_LENGTH = 64 * 1024
  * the background, and leaves the databases open.
  */
 export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
-  const { config, db, stopping } = parts
+  const { config, db, stopping, peers } = parts
   const { basePath } = config
   const app = fastify({
     logger: parts.logger,
@@ -113,7 +116,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     },
   })
 
-  app.server.maxConnections = config.maxConnections
+  // A worker that is full would otherwise offer a connection to the others, which may be full as well, again and again.
+  Object.assign(app.server, { maxConnections: config.maxConnections, dropMaxConnection: true })
 
   // Hooks run in this order.
   app.addHook('onRequest', serveInTurn)
@@ -130,8 +134,11 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   acceptJsonOnly(app)
   parts.extend?.(app)
 
-  const limiter = config.rateLimitPerMinute === undefined ? undefined : new RateLimiter(config.rateLimitPerMinute)
-  const authenticator = new Authenticator(db, limiter, (error) => app.log.warn({ err: error }, 'key use not recorded'))
+  const { rateLimitPerMinute } = config
+  const limiter =
+    rateLimitPerMinute === undefined ? undefined : new RateLimiter(rateLimitPerMinute, peers?.countRequest)
+  const onError = (error: unknown) => app.log.warn({ err: error }, 'key use not recorded')
+  const authenticator = new Authenticator(db, limiter, onError, peers)
   app.addHook('onClose', () => authenticator.settle())
 
   const gate = new ReadGate(parts.readGate)
@@ -145,7 +152,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   measurePools(registry, { write: parts.writePool, import: parts.importPool })
   measureQueries(registry, app)
   measureDatabase(registry, () => databaseSize(db))
-  serveProbes(parts.admin ?? app, { basePath, stopping, registry, ready: () => ping(db) })
+  const metrics = peers?.shareMetrics(() => registry.getMetricsAsJSON()) ?? (() => registry.metrics())
+  serveProbes(parts.admin ?? app, { basePath, stopping, metrics, ready: () => ping(db) })
   await serveDocs(app, { document, basePath, publicUrl: config.publicUrl, demoKeyFile: parts.demoKeyFile })
   const followers = new Followers(db, { maxFollowers: config.maxFollowers })
   // Before requests in flight are waited for.

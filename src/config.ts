@@ -13,7 +13,10 @@ export interface Config {
   dataDir: string
   logLevel: (typeof LOG_LEVELS)[number]
   server: {
+    /** How many processes serve; with more than one, another supervises them. */
+    workers: number
     host: string
+    /** 0 for any that is free. */
     port: number
     /** Where the probes and metrics are served instead, if set. */
     admin: { host: string; port: number } | undefined
@@ -114,7 +117,7 @@ const SAMPLERS = [
   'parentbased_always_off',
   'parentbased_traceidratio',
 ] as const
-/** Less than a stopping server has for cleaning up (src/server.ts), so that the last spans are exported, or given up, by then. */
+/** Less than a stopping server has for cleaning up (src/server/process.ts), so that the last spans are exported, or given up, by then. */
 const MAX_EXPORT_ms = 20_000
 /** In the checkout, wherever a command is run; of an installed package, which updates replace, in the working directory. */
 const DEFAULT_DATA_DIR = isCheckout ? path.join(import.meta.dirname, '..', '.data') : '.data'
@@ -301,7 +304,8 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     given,
     {
       HOST: host({ default: '127.0.0.1' }),
-      PORT: integer(1, 65_535)({ default: 3000 }),
+      PORT: integer(0, 65_535)({ default: 3000 }),
+      WORKERS: integer(1, 64)({ default: 1 }),
       ADMIN_HOST: host({ default: undefined }),
       ADMIN_PORT: integer(1, 65_535)({ default: undefined }),
       DATABASE_URL: postgresUrl({ default: undefined }),
@@ -345,6 +349,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     dataDir: path.resolve(settings.DATA_DIR),
     logLevel: settings.LOG_LEVEL,
     server: {
+      workers: settings.WORKERS,
       host: HOST,
       port: settings.PORT,
       admin: ADMIN_PORT === undefined ? undefined : { host: ADMIN_HOST, port: ADMIN_PORT },

@@ -1,3 +1,4 @@
+import { hostname } from 'node:os'
 import pino from 'pino'
 import pretty from 'pino-pretty'
 import type { Config } from './config.ts'
@@ -15,9 +16,16 @@ function serializeError(error: Error): pino.SerializedError {
 /** Where the log goes; for people if it is a terminal. */
 type LogStream = Pick<NodeJS.WriteStream, 'write' | 'isTTY'>
 
+interface LoggerOptions {
+  stream?: LogStream
+  /** The number of the worker that logs. */
+  worker?: number
+}
+
 /** The options of the server's log: JSON, a line for each entry, or on a terminal a text. */
-export const loggerOptions = (level: Config['logLevel'], stream: LogStream = process.stdout) => ({
+export const loggerOptions = (level: Config['logLevel'], { stream = process.stdout, worker }: LoggerOptions = {}) => ({
   level,
+  base: { pid: process.pid, hostname: hostname(), worker },
   formatters: { level: (label: string) => ({ level: label }) },
   serializers: { err: serializeError },
   timestamp: pino.stdTimeFunctions.isoTime,

@@ -13,7 +13,9 @@ export const serveCommand = ({ env, stderr }: Context) =>
     .action(async ({ demo }: { demo?: boolean }) => {
       const config = readConfig(env)
       // Loaded only here: the server's modules would double the start-up time of the other commands.
-      const { serve } = await import('../server.ts')
+      const { serve } = await (config.server.workers > 1
+        ? import('../server/supervise.ts')
+        : import('../server/serve.ts'))
       let key = ''
       await serve(config, {
         ...(demo && {

@@ -6,6 +6,7 @@ import { idIssue } from '../domain/text.ts'
 import { toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
+import type { Peers } from './peers.ts'
 import type { RateLimiter } from './rate-limit.ts'
 import { RefusalLimiter } from './refusal-limit.ts'
 
@@ -20,7 +21,7 @@ export class Authenticator {
   readonly #limiter: RateLimiter | undefined
   readonly #onError: (error: unknown) => void
   readonly cache = new ApiKeyCache<KeyRow>()
-  readonly #refusals = new RefusalLimiter()
+  readonly #refusals: RefusalLimiter
   /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
   #usedThisMinute = new Set<string>()
   #minute = 0
@@ -28,8 +29,9 @@ export class Authenticator {
   #writes: Promise<void> = Promise.resolve()
 
   /** @param onError called when recording a key's use failed, which fails no request */
-  constructor(db: Database, limiter: RateLimiter | undefined, onError: (error: unknown) => void) {
+  constructor(db: Database, limiter: RateLimiter | undefined, onError: (error: unknown) => void, peers?: Peers) {
     this.#db = db
+    this.#refusals = new RefusalLimiter(peers)
     this.#limiter = limiter
     this.#onError = onError
   }

@@ -1,6 +1,14 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { FastifyInstance } from 'fastify'
-import { Counter, type CounterConfiguration, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import {
+  type Aggregator,
+  Counter,
+  type CounterConfiguration,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  Registry,
+} from 'prom-client'
 import type { components } from '../../generated/api.ts'
 import { QUERY_CHANNEL, type QueryTiming } from '../database/timed-query.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
@@ -20,14 +28,26 @@ const EVENTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000]
 /** PostgreSQL adds up the sizes of all files of the database. */
 const SIZE_INTERVAL_ms = 60_000
 
+/** How metrics of Node and the process are combined over several processes, where prom-client's way would mislead. */
+const AGGREGATORS: [names: RegExp, aggregator: Aggregator][] = [
+  [/^process_start_time_seconds$/, 'min'],
+  // Left out by prom-client, or its average, in which a process that is blocked hardly shows.
+  [/^nodejs_eventloop_lag_(?!min_)/, 'max'],
+]
+
 /** A registry with the metrics of the process and of the release. */
 export function createRegistry({ version, document, commit }: Release): Registry {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
+  for (const metric of registry.getMetricsAsArray()) {
+    const [, aggregator = metric.aggregator] = AGGREGATORS.find(([names]) => names.test(metric.name)) ?? []
+    metric.aggregator = aggregator
+  }
   const info = new Gauge({
     name: 'flowtrail_build_info',
     help: 'Always 1; the labels tell the release.',
     labelNames: ['version', 'document', 'commit', 'node'],
+    aggregator: 'first',
     registers: [registry],
   })
   info.set({ version, document, commit, node: process.version }, 1)
@@ -240,6 +260,7 @@ export function measureDatabase(registry: Registry, size_bytes: () => Promise<nu
   const gauge = new Gauge({
     name: 'flowtrail_database_size_bytes',
     help: 'Size of the database on disk, without the write-ahead log.',
+    aggregator: 'max',
     registers: [registry],
     collect() {
       if (performance.now() < next_ms) return

@@ -1,13 +1,14 @@
 import { setTimeout } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
-import type { Registry } from 'prom-client'
+import { prometheusContentType } from 'prom-client'
 import { serviceUnavailable } from '../domain/errors.ts'
 
 interface Probes {
   basePath: string
   /** Aborts when the server is about to stop. It is not ready from then on, though it still serves. */
   stopping?: AbortSignal
-  registry: Registry
+  /** In the text format of Prometheus. */
+  metrics: () => Promise<string>
   /** Rejects when the database is unavailable. */
   ready: () => Promise<void>
 }
@@ -16,7 +17,7 @@ interface Probes {
 const READY_TIMEOUT_ms = 2_000
 
 /** Serves /livez, /readyz and /metrics, at the root and under the base path. */
-export function serveProbes(app: FastifyInstance, { basePath, stopping, registry, ready }: Probes): void {
+export function serveProbes(app: FastifyInstance, { basePath, stopping, metrics, ready }: Probes): void {
   for (const prefix of new Set(['', basePath])) {
     app.get(`${prefix}/livez`, async () => ({ status: 'ok' }))
     app.get(`${prefix}/readyz`, async () => {
@@ -28,7 +29,7 @@ export function serveProbes(app: FastifyInstance, { basePath, stopping, registry
       }
       return { status: 'ok' }
     })
-    app.get(`${prefix}/metrics`, async (_, reply) => reply.type(registry.contentType).send(await registry.metrics()))
+    app.get(`${prefix}/metrics`, async (_, reply) => reply.type(prometheusContentType).send(await metrics()))
   }
 }
 

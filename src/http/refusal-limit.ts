@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import { type ApiError, tooManyRefusedKeys, unauthorized } from '../domain/errors.ts'
+import type { Peers } from './peers.ts'
 
 const MINUTE_ms = 60_000
 /**
@@ -26,6 +27,14 @@ export class RefusalLimiter {
   /** Replaced every minute. */
   #clients = new Map<string, Client>()
   #minute = 0
+  /** Tells other workers of a refusal. */
+  readonly #share: ((address: string) => void) | undefined
+
+  constructor(peers?: Pick<Peers, 'shareRefusals'>) {
+    this.#share = peers?.shareRefusals((address) => {
+      this.#client(address).refusals += 1
+    })
+  }
 
   /**
    * Looks up a key. When as many look-ups of the client are under way as it has refusals left, this one waits, so that a
@@ -39,7 +48,7 @@ export class RefusalLimiter {
     for (;;) {
       const client = this.#client(address)
       if (client.refusals >= MAX_REFUSALS) throw refusalsUsedUp()
-      if (client.refusals + client.lookUps.size < MAX_REFUSALS) return count(client, find)
+      if (client.refusals + client.lookUps.size < MAX_REFUSALS) return this.#count(client, address, find)
       const [oldest] = client.lookUps
       await oldest
     }
@@ -49,8 +58,24 @@ export class RefusalLimiter {
   refuse(address: string): ApiError {
     const client = this.#client(address)
     if (client.refusals >= MAX_REFUSALS) return refusalsUsedUp()
-    client.refusals += 1
+    this.#addRefusal(client, address)
     return unauthorized()
+  }
+
+  #count<Key>(client: Client, address: string, find: () => Promise<Key | undefined>): Promise<Key | undefined> {
+    const lookUp = find()
+      .then((key) => {
+        if (key === undefined) this.#addRefusal(client, address)
+        return key
+      })
+      .finally(() => client.lookUps.delete(lookUp))
+    client.lookUps.add(lookUp)
+    return lookUp
+  }
+
+  #addRefusal(client: Client, address: string): void {
+    client.refusals += 1
+    this.#share?.(address)
   }
 
   #client(address: string): Client {
@@ -68,17 +93,6 @@ export class RefusalLimiter {
     if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.#clients.delete(oldest)
     return client
   }
-}
-
-function count<Key>(client: Client, find: () => Promise<Key | undefined>): Promise<Key | undefined> {
-  const lookUp = find()
-    .then((key) => {
-      if (key === undefined) client.refusals += 1
-      return key
-    })
-    .finally(() => client.lookUps.delete(lookUp))
-  client.lookUps.add(lookUp)
-  return lookUp
 }
 
 function refusalsUsedUp(): ApiError {

@@ -145,7 +145,7 @@ test('a slow request is a warning, but not one that waits for events', async () 
 
 test("a line is JSON with the level's name and the time, and on a terminal a text", async () => {
   const output = new PassThrough()
-  const log = createLogger(loggerOptions('info', output as never))
+  const log = createLogger(loggerOptions('info', { stream: output as never }))
   log.debug('left out')
   log.info({ a: 1 }, 'said')
   expect(JSON.parse(String(output.read()))).toEqual({
@@ -172,7 +172,10 @@ test("a line is JSON with the level's name and the time, and on a terminal a tex
       done()
     },
   })
-  createLogger(loggerOptions('info', Object.assign(terminal, { isTTY: true }) as never)).info({ a: 1 }, 'said')
+  createLogger(loggerOptions('info', { stream: Object.assign(terminal, { isTTY: true }) as never })).info(
+    { a: 1 },
+    'said',
+  )
   await expect.poll(() => written.length).toBeGreaterThan(0)
   expect(stripVTControlCharacters(written.join(''))).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: said \{"a":1\}\n$/)
 })

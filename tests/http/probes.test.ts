@@ -1,6 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
 import fastify from 'fastify'
-import { Registry } from 'prom-client'
 import { afterAll, expect, test, vi } from 'vitest'
 import { serveProbes } from '../../src/http/probes.ts'
 
@@ -8,7 +7,7 @@ const app = fastify()
 let isReady = true
 serveProbes(app, {
   basePath: '/flow',
-  registry: new Registry(),
+  metrics: async () => '',
   ready: async () => Promise[isReady ? 'resolve' : 'reject'](new Error('down')),
 })
 afterAll(() => app.close())
@@ -35,7 +34,7 @@ test('a database that takes a while is ready, and one that does not respond is n
         respond = resolve
       }),
   )
-  serveProbes(probes, { basePath: '', registry: new Registry(), ready })
+  serveProbes(probes, { basePath: '', metrics: async () => '', ready })
   const slow = probes.inject('/readyz')
   await vi.waitUntil(() => ready.mock.calls.length === 1)
   await setTimeout(50)

@@ -29,6 +29,23 @@ async function lookUp(limiter: RefusalLimiter, address: string, count: number, f
   }
 }
 
+test('refusals by other workers count, and they are told of those here', async () => {
+  const told: string[] = []
+  let onRefusal = (_: string) => {}
+  const limiter = new RefusalLimiter({
+    shareRefusals: (listener) => {
+      onRefusal = listener
+      return (address) => void told.push(address)
+    },
+  })
+  for (let i = 0; i < 58; i += 1) onRefusal('192.0.2.1')
+  expect(await lookUp(limiter, '192.0.2.1', 1)).toEqual({ absent: 1, found: 0, refused: 0 })
+  expect(limiter.refuse('192.0.2.1').errorCode).toBe('unauthorized')
+  expect(limiter.refuse('192.0.2.1').errorCode).toBe('rate_limited')
+  expect(await lookUp(limiter, '192.0.2.1', 1)).toEqual({ absent: 0, found: 0, refused: 1 })
+  expect(told).toEqual(['192.0.2.1', '192.0.2.1'])
+})
+
 describe('look-ups of unknown keys', () => {
   test('at once are bounded like those one after another', async () => {
     const limiter = new RefusalLimiter()

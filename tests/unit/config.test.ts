@@ -6,7 +6,7 @@ const DEFAULTS: Config = {
   databaseUrl: undefined,
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
-  server: { host: '127.0.0.1', port: 3000, admin: undefined, drainDelay_ms: 0, drainTimeout_ms: 25_000 },
+  server: { workers: 1, host: '127.0.0.1', port: 3000, admin: undefined, drainDelay_ms: 0, drainTimeout_ms: 25_000 },
   http: {
     basePath: '',
     publicUrl: undefined,
@@ -39,8 +39,10 @@ test.each<[string, string, string, unknown]>([
   ['HOST', '0.0.0.0', 'server.host', '0.0.0.0'],
   ['HOST', '::', 'server.host', '::'],
   ['HOST', 'localhost', 'server.host', 'localhost'],
-  ['PORT', '1', 'server.port', 1],
+  ['PORT', '0', 'server.port', 0],
   ['PORT', '65535', 'server.port', 65_535],
+  ['WORKERS', '1', 'server.workers', 1],
+  ['WORKERS', '64', 'server.workers', 64],
   ['ADMIN_HOST', '0.0.0.0', 'server.admin', undefined],
   ['ADMIN_PORT', '9464', 'server.admin', { host: '127.0.0.1', port: 9464 }],
   [
@@ -113,7 +115,8 @@ test.each<[string, string, string, unknown]>([
 
 test.each<[string, string[], string]>([
   ['HOST', ['a b', 'http://localhost', 'localhost:3000'], 'Invalid host'],
-  ['PORT', ['0', '65536', '-1', '3e3', '080', ' 80', '80.0', 'http'], 'must be an integer from 1 to 65535'],
+  ['PORT', ['65536', '-1', '3e3', '080', ' 80', '80.0', 'http'], 'must be an integer from 0 to 65535'],
+  ['WORKERS', ['0', '65', '-1', '1.5', 'auto'], 'must be an integer from 1 to 64'],
   ['ADMIN_HOST', ['a b', 'localhost:3000'], 'Invalid host'],
   ['ADMIN_PORT', ['0', '65536', 'off'], 'must be an integer from 1 to 65535'],
   [

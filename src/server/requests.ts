@@ -1,0 +1,116 @@
+import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { FastifyInstance } from 'fastify'
+import { buildApp, createAdminApp } from '../app.ts'
+import type { Config, TracingOptions } from '../config.ts'
+import { connect, connectShared, openWritePool } from '../database/open.ts'
+import type { Peers } from '../http/peers.ts'
+import { describeRelease } from '../release.ts'
+import type { Tracing } from '../tracing/tracing.ts'
+import { type Address, listen } from './listen.ts'
+import type { Running } from './process.ts'
+
+/** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
+const RESPONSE_GRACE_ms = 5_000
+/** Longer than a flow runtime rests, since each connection for imports creates its temporary tables. */
+const IMPORT_IDLE_TIMEOUT_ms = 300_000
+
+export interface RequestsOptions {
+  /** Called with the URL of the API once the server listens. */
+  onListening?: (url: string) => void
+  /** Where the docs page says to find the demo project's key. */
+  demoKeyFile?: string
+  /** The other workers, if this process is one. */
+  peers?: Peers
+}
+
+interface Apps {
+  app: FastifyInstance
+  admin: { app: FastifyInstance; address: Address } | undefined
+}
+
+/**
+ * Serves requests from a database that is ready, until the stop signal. Then says for a while that it is stopping, so
+ * that proxies send requests elsewhere, and leaves to `cleanup` to drain: to stop accepting requests, finish those in
+ * progress and close the connections to the database.
+ *
+ * @throws Error with a one-line message when it cannot listen
+ */
+export async function serveRequests(
+  config: Config,
+  databaseUrl: string,
+  options: RequestsOptions,
+  running: Running,
+): Promise<void> {
+  const { log, cleanup, stop } = running
+  const tracing = config.tracing && (await startTracing(config.tracing, log))
+  if (tracing) cleanup.defer(() => tracing.stop())
+  const { app, admin } = await openApps(config, databaseUrl, options, { ...running, tracing })
+  if (stop.aborted) return
+  const address = await listen(app, config.server)
+  if (admin) await listen(admin.app, admin.address, 'ADMIN_')
+  options.onListening?.(config.http.publicUrl ?? address + config.http.basePath)
+  if (!stop.aborted) await once(stop, 'abort')
+  const { drainDelay_ms } = config.server
+  if (drainDelay_ms > 0) {
+    log.info(`stopping: serving for another ${drainDelay_ms / 1_000} seconds`)
+    await sleep(drainDelay_ms)
+  }
+  log.info('stopping: draining requests in progress')
+}
+
+/** Builds the apps. Each step registers in `cleanup` how to undo it. */
+async function openApps(
+  config: Config,
+  databaseUrl: string,
+  options: RequestsOptions,
+  { logger, cleanup, stop, tracing }: Running & { tracing: Tracing | undefined },
+): Promise<Apps> {
+  const { read, write, import: imports, statementTimeout_ms } = config.connections
+  const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
+  const db = connectShared(databaseUrl, { max: read, ...timeouts })
+  cleanup.defer(() => db.destroy())
+  const writePool = openWritePool(databaseUrl, { max: write, ...timeouts })
+  cleanup.defer(() => writePool.end())
+  const importPool = openWritePool(databaseUrl, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })
+  cleanup.defer(() => importPool.end())
+
+  const retention_days = config.idempotencyRetention_days
+  const pruning =
+    retention_days === undefined ? undefined : { db: connect(databaseUrl, { max: 1, ...timeouts }), retention_days }
+  if (pruning) cleanup.defer(() => pruning.db.destroy())
+
+  const admin = config.server.admin && {
+    app: createAdminApp({ logger, stopping: stop }, config.http),
+    address: config.server.admin,
+  }
+  cleanup.defer(() => admin?.app.close())
+  const app = await buildApp({
+    config: config.http,
+    db,
+    writePool,
+    importPool,
+    recorder: config.recorder,
+    pruning,
+    logger,
+    admin: admin?.app,
+    tracing,
+    demoKeyFile: options.demoKeyFile,
+    peers: options.peers,
+    stopping: stop,
+  })
+  cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
+  return { app, admin }
+}
+
+/** Loads OpenTelemetry only here: to a server without traces it costs nothing. */
+async function startTracing(options: TracingOptions, log: Running['log']): Promise<Tracing> {
+  const tracing = await import('../tracing/tracing.ts')
+  return tracing.startTracing(options, describeRelease(), log)
+}
+
+async function drain(app: FastifyInstance, timeout_ms: number): Promise<void> {
+  const deadline = setTimeout(() => app.server.closeAllConnections(), timeout_ms)
+  await app.close()
+  clearTimeout(deadline)
+}

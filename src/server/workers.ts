@@ -1,0 +1,175 @@
+import cluster from 'node:cluster'
+import path from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createRegistry } from '../http/metrics.ts'
+import { requestCounter } from '../http/rate-limit.ts'
+import { WorkerMetrics } from '../http/worker-metrics.ts'
+import { describeRelease } from '../release.ts'
+import { Channel } from './channel.ts'
+import type { Running } from './process.ts'
+import type { Assignment, SupervisorFunctions, WorkerFunctions } from './protocol.ts'
+
+/** TypeScript in a checkout, JavaScript in a package. */
+const WORKER = path.join(import.meta.dirname, `worker${path.extname(import.meta.filename)}`)
+/** What ends a worker that has served for so long is not what ended the one before it. */
+const STABLE_ms = 10_000
+/** Before a worker is replaced; doubles with each that has ended too soon. */
+const MIN_WAIT_ms = 1_000
+const MAX_WAIT_ms = 30_000
+/** How long a worker may take to tell its metrics, before those that it told last count. */
+const METRICS_TIMEOUT_ms = 1_000
+
+/** A worker from its start to its end. */
+interface Member {
+  channel: Channel<WorkerFunctions>
+  /** When it began to listen, on the clock of performance.now(); undefined before. */
+  listening_ms?: number
+  /** Why it could not listen. */
+  failure?: string
+  /** Resolves to how it has ended, and whether that was in order. */
+  ended: Promise<{ end: string; isOrderly: boolean }>
+}
+
+/** The workers of a server, by number, from 1 on. One that ends is replaced until `stop`. */
+export class Workers {
+  readonly #assignment: Omit<Assignment, 'worker'>
+  readonly #log: Running['log']
+  readonly #count: number
+  readonly #members = new Map<number, Member>()
+  /** The workers that could not listen when they were last started. */
+  readonly #failed = new Set<number>()
+  /** The URL of the API, once a worker listens. */
+  #url: string | undefined
+  readonly #listening = Promise.withResolvers<string>()
+  readonly #failure = Promise.withResolvers<never>()
+  readonly #stopping = new AbortController()
+  readonly #done: Promise<void>[]
+  /** The ends, not in order, of workers that were to drain. */
+  readonly #cutOff: string[] = []
+  readonly #metrics = new WorkerMetrics(createRegistry(describeRelease()))
+  readonly #countRequest = requestCounter()
+
+  constructor(count: number, assignment: Omit<Assignment, 'worker'>, log: Running['log']) {
+    this.#count = count
+    this.#assignment = assignment
+    this.#log = log
+    this.#failure.promise.catch(() => {})
+    cluster.setupPrimary({ exec: WORKER, args: [], serialization: 'advanced' })
+    this.#done = Array.from({ length: count }, (_, i) => this.#keep(i + 1))
+  }
+
+  /** Resolves to the URL of the API when each worker listens or has failed to. */
+  get listening(): Promise<string> {
+    return this.#listening.promise
+  }
+
+  /** Rejects when no worker can listen. */
+  get failure(): Promise<never> {
+    return this.#failure.promise
+  }
+
+  /** Lets all workers drain, and waits until they have ended. @throws Error if requests of one were cut off */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    for (const { channel } of this.#members.values()) channel.call('stop', undefined).catch(() => {})
+    await Promise.all(this.#done)
+    if (this.#cutOff.length > 0) throw new Error(this.#cutOff.join('; '))
+  }
+
+  async #keep(worker: number): Promise<void> {
+    const { signal } = this.#stopping
+    // How many in a row have ended too soon.
+    let early = 0
+    while (!signal.aborted) {
+      const member = this.#start(worker)
+      this.#members.set(worker, member)
+      const { end, isOrderly } = await member.ended
+      this.#members.delete(worker)
+      this.#metrics.end(worker)
+      const { listening_ms, failure = end } = member
+      const hasListened = listening_ms !== undefined
+      if (signal.aborted) {
+        if (hasListened && !isOrderly) this.#cutOff.push(`${end} while it drained`)
+        return
+      }
+      if (!hasListened) this.#setFailed(worker, failure)
+      early = hasListened && performance.now() - listening_ms >= STABLE_ms ? 0 : early + 1
+      // One that has listened is replaced at once, unless the one before it ended too soon as well.
+      const isWaiting = early > (hasListened ? 1 : 0)
+      const wait_ms = isWaiting ? Math.min(MAX_WAIT_ms, MIN_WAIT_ms * 2 ** (early - 1)) : 0
+      this.#log.error({ worker, failure: member.failure }, `${end}; starting another in ${wait_ms / 1_000} s`)
+      await sleep(wait_ms, undefined, { signal }).catch(() => {})
+    }
+  }
+
+  #start(worker: number): Member {
+    const child = cluster.fork()
+    const channel = new Channel<WorkerFunctions>(child, {
+      onListening: (url) => {
+        member.listening_ms = performance.now()
+        this.#setListening(worker, url)
+      },
+      onFailure: (message) => {
+        member.failure = message
+      },
+      countRequests: (keyIds) => Promise.all(keyIds.map(this.#countRequest)),
+      shareRefusal: (address) => {
+        for (const other of this.#members.values()) {
+          if (other !== member) other.channel.call('onRefusal', address).catch(() => {})
+        }
+      },
+      metrics: () => this.#collectMetrics(),
+    } satisfies SupervisorFunctions)
+    const ended = new Promise<{ end: string; isOrderly: boolean }>((resolve) => {
+      child.on('exit', (status, signal) => {
+        const how = signal ? `was ended by ${signal}` : `ended with status ${status}`
+        resolve({ end: `worker ${worker} (pid ${child.process.pid}) ${how}`, isOrderly: status === 0 })
+      })
+      child.on('error', (error) => {
+        // It could not be started. Any other error, such as of a message that comes too late, is followed by its end.
+        if (child.process.pid === undefined) resolve({ end: `worker ${worker}: ${error.message}`, isOrderly: false })
+      })
+    })
+    ended.then(() => channel.close())
+    channel.call('start', this.#assignmentOf(worker)).catch(() => {})
+    const member: Member = { channel, ended }
+    return member
+  }
+
+  #assignmentOf(worker: number): Assignment {
+    const { config } = this.#assignment
+    // Old keys are deleted by one, which rests in between to leave the database to others.
+    const idempotencyRetention_days = worker === 1 ? config.idempotencyRetention_days : undefined
+    return { ...this.#assignment, worker, config: { ...config, idempotencyRetention_days } }
+  }
+
+  #setListening(worker: number, url: string): void {
+    this.#url = url
+    this.#failed.delete(worker)
+    this.#checkListening()
+  }
+
+  #setFailed(worker: number, message: string): void {
+    this.#failed.add(worker)
+    if (this.#failed.size === this.#count) this.#failure.reject(new Error(message))
+    this.#checkListening()
+  }
+
+  #checkListening(): void {
+    const listening = [...this.#members.values()].filter(({ listening_ms }) => listening_ms !== undefined)
+    if (this.#url !== undefined && listening.length + this.#failed.size >= this.#count)
+      this.#listening.resolve(this.#url)
+  }
+
+  /** The metrics of all workers that listen, and of those that have ended. */
+  async #collectMetrics(): Promise<string> {
+    const updates = [...this.#members].map(async ([worker, { channel, listening_ms }]) => {
+      if (listening_ms === undefined) return
+      const timeout = sleep(METRICS_TIMEOUT_ms, undefined, { ref: false })
+      const metrics = await Promise.race([channel.call('collectMetrics', undefined).catch(() => undefined), timeout])
+      if (metrics && this.#members.get(worker)?.channel === channel) this.#metrics.update(worker, metrics)
+    })
+    await Promise.all(updates)
+    return this.#metrics.text()
+  }
+}
