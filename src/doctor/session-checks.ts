@@ -183,13 +183,19 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
 
 function judgeConnections(
   limits: { server: number; others: number; role: number; database: number },
-  { databaseUrl, connections: { read, write, import: imports }, idempotencyRetention_days }: Config,
+  {
+    databaseUrl,
+    server: { workers },
+    connections: { read, write, import: imports },
+    idempotencyRetention_days,
+  }: Config,
 ): Finding {
   if (databaseUrl !== undefined && usesPooler(databaseUrl))
     return ok("those of the pooler count, which PostgreSQL's hide")
   const deletesKeys = idempotencyRetention_days !== undefined
-  const needed = read + write + imports + (deletesKeys ? 1 : 0)
-  const sum = `READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS${deletesKeys ? ', and one to delete old keys' : ''}`
+  const needed = workers * (read + write + imports) + (deletesKeys ? 1 : 0)
+  const times = workers > 1 ? 'WORKERS times ' : ''
+  const sum = `${times}READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS${deletesKeys ? ', and one to delete old keys' : ''}`
   const all = `one server takes up to ${needed} (${sum})`
   const [limit, of, raise] = (
     [

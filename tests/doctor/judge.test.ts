@@ -52,6 +52,11 @@ test('connections are compared with the strictest limit, and those in use with t
   })
   expect(found({ others: 82 })).toMatchObject({ status: 'ok' })
   expect(found({ others: 83 })).toMatchObject({ status: 'warning', finding: expect.stringContaining('others use 83') })
+  expect(judge('connections', limits, { ...pools, WORKERS: '6' })).toMatchObject({ status: 'ok' })
+  expect(judge('connections', limits, { ...pools, WORKERS: '7' })).toMatchObject({
+    status: 'error',
+    finding: expect.stringContaining('up to 105 (WORKERS times READ_CONNECTIONS'),
+  })
 })
 
 test.each([
