@@ -2,10 +2,11 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { request } from 'node:https'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { ROOT, temporaryDirectory } from '../cli/run.ts'
 import { type DemoService, startDemoService } from '../support/demo-service.ts'
 import { freePort } from '../support/service.ts'
@@ -21,9 +22,12 @@ const cleanup = new AsyncDisposableStack()
 let service: DemoService
 let folder: string
 let certificate: string
+/** Of the second server before nginx, which is stopped. */
+let stoppedPort: number
 beforeAll(async () => {
   folder = cleanup.use(await temporaryDirectory()).path
   service = await startDemoService(SETTINGS)
+  stoppedPort = await freePort()
   cleanup.defer(() => service.stop())
   await run('openssl', [
     ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2'],
@@ -58,7 +62,8 @@ async function startNginx(port: number): Promise<void> {
     ['listen 80;', `listen 127.0.0.1:${await freePort()};`],
     ['listen 443 ssl http2;', `listen 127.0.0.1:${port} ssl http2;`],
     ['/etc/ssl/flowtrail', folder],
-    ['http://127.0.0.1:3000', `http://${upstream()}`],
+    ['127.0.0.1:3000', upstream()],
+    ['127.0.0.1:3001', `127.0.0.1:${stoppedPort}`],
   ])
   await mkdir(`${folder}/nginx`)
   const file = `${folder}/nginx/nginx.conf`
@@ -87,7 +92,7 @@ async function startCaddy(port: number): Promise<void> {
 describe.each([
   ['nginx', startNginx],
   ['caddy', startCaddy],
-])('%s', (_, start) => {
+])('%s', (name, start) => {
   let port: number
   beforeAll(async () => {
     port = await freePort()
@@ -103,6 +108,8 @@ describe.each([
       method: body === undefined ? 'GET' : 'POST',
       headers: { host: HOST, 'x-api-key': service.key, ...headers },
     })
+    // Rejected below; after the response, it is the rest of a refused body that cannot be sent.
+    outgoing.on('error', () => {})
     outgoing.end(body)
     const [response] = await once(outgoing, 'response')
     return { status: response.statusCode as number, headers: response.headers, body: await text(response) }
@@ -140,6 +147,33 @@ describe.each([
     await call('/projects/demo/events', { 'content-type': 'application/json', body: JSON.stringify(event) })
     expect(JSON.parse((await waiting).body)).toMatchObject([{ custom_event_name: 'waited for' }])
   })
+
+  if (name === 'nginx')
+    test('repeats a POST with an Idempotency-Key that a server has read and not answered', async () => {
+      let dropped = 0
+      const dying = createServer((socket) => {
+        socket.once('data', () => {
+          dropped += 1
+          socket.resetAndDestroy()
+        })
+      })
+      await once(dying.listen(stoppedPort, '127.0.0.1'), 'listening')
+      onTestFinished(() => void dying.close())
+      const record = (i: number) => {
+        const event = {
+          ...{ module_id: 'skin-quiz', timestamp: '2026-03-01T10:00:00Z', custom_event_name: 'repeated' },
+          identifiers: [{ key: 'email', value: '"repeated@example.com"' }],
+        }
+        const headers = { 'content-type': 'application/json', 'idempotency-key': `repeated-${i}` }
+        // More than nginx gets together with the headers.
+        const body = JSON.stringify(event).padEnd(100 * 1_024)
+        return call('/projects/demo/events', { ...headers, body })
+      }
+      const statuses = []
+      for (let i = 0; i < 4; i += 1) statuses.push((await record(i)).status)
+      expect(statuses).toEqual([200, 200, 200, 200])
+      expect(dropped).toBeGreaterThan(0)
+    })
 
   test('keeps probes and metrics from the public', async () => {
     for (const route of ['/livez', '/readyz', '/metrics']) expect((await call(route)).status, route).toBe(404)
