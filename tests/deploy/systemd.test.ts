@@ -15,17 +15,20 @@ const MAX_EXPOSURE = '15'
 
 let folder: Awaited<ReturnType<typeof temporaryDirectory>>
 let unit: string
+/** For several servers. */
+let template: string
 beforeAll(async () => {
   folder = await temporaryDirectory()
   unit = `${folder.path}/flowtrail.service`
+  template = `${folder.path}/flowtrail@.service`
   const text = await readFile(UNIT, 'utf8')
   expect(text).toContain(`ExecStart=${PROGRAM} serve`)
-  await writeFile(unit, text.replace(PROGRAM, path.join(ROOT, 'bin/flowtrail')))
+  for (const file of [unit, template]) await writeFile(file, text.replace(PROGRAM, path.join(ROOT, 'bin/flowtrail')))
 })
 afterAll(() => folder[Symbol.asyncDispose]())
 
-test('the unit is valid', async () => {
-  expect(await run('systemd-analyze', ['verify', unit])).toEqual({ stdout: '', stderr: '' })
+test('the unit is valid, also as a template', async () => {
+  expect(await run('systemd-analyze', ['verify', unit, template])).toEqual({ stdout: '', stderr: '' })
 })
 
 test('the unit can do little harm', async () => {
