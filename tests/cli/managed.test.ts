@@ -7,13 +7,17 @@ import { EXAMPLES } from '../support/app.ts'
 import { onServer } from '../support/global-setup.ts'
 import { freePort, startService } from '../support/service.ts'
 import { startTcpPostgres, type TcpPostgres } from '../support/tcp-postgres.ts'
-import { flowtrailProcessWith, flowtrailWith, printed, ROOT } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, printed, ROOT, temporaryDirectory } from './run.ts'
 
 // A PostgreSQL as providers have it: by TCP and TLS, with passwords, and roles that are no superusers. The roles and their
 // privileges are those of docs/operations.md.
 
 let postgres: TcpPostgres
 let TLS: string
+let roles: string
+let privileges: string
+let afterwards: string
+let erasing: string
 /** The URL of a role of the documentation, whose password is its name. */
 const url = (role: string, parameters = TLS) => postgres.url(role, 'flowtrail', parameters)
 const app = (parameters = TLS) => flowtrailWith({ DATABASE_URL: url('flowtrail_app', parameters) })
@@ -31,7 +35,8 @@ beforeAll(async () => {
   postgres = await startTcpPostgres()
   TLS = `sslmode=verify-full&sslrootcert=${postgres.ca}`
   const guide = await readFile(path.join(ROOT, 'docs/operations.md'), 'utf8')
-  const [roles = '', privileges = '', afterwards = '', deletion = ''] = [
+  let deletion: string
+  ;[roles = '', privileges = '', afterwards = '', deletion = '', erasing = ''] = [
     ...(guide.split('## Least privilege')[1] ?? '').matchAll(/```sql\n(.*?)```/gs),
   ].map(([, sql = '']) => sql)
   // CREATE DATABASE must be alone.
@@ -122,6 +127,31 @@ describe('the role without DDL', () => {
       expect.stringMatching(/too many connections for role .*All connections are taken: raise max_/),
     ])
   })
+})
+
+test('a backup is restored into a database that is created and granted as the documentation says', async () => {
+  const flowtrail = app()
+  await printed(flowtrail('projects', 'create', 'restored'))
+  await using directory = await temporaryDirectory()
+  const backup = path.join(directory.path, 'backup.gz')
+  await printed(flowtrail('backup', backup))
+
+  const renamed = (sql: string) => sql.replaceAll('DATABASE flowtrail', 'DATABASE restored')
+  const restoredUrl = (role: string) => postgres.url(role, 'restored', TLS)
+  const create = roles.split(';\n').find((statement) => statement.startsWith('CREATE DATABASE')) as string
+  await onServer(postgres.url('admin', 'postgres'), renamed(create))
+  await onServer(restoredUrl('flowtrail_owner'), renamed(privileges))
+  const { status } = await flowtrailWith({ DATABASE_URL: restoredUrl('flowtrail_owner') })('restore', backup)
+  expect(status).toBe(0)
+  await onServer(restoredUrl('flowtrail_owner'), afterwards)
+  const restored = flowtrailWith({ DATABASE_URL: restoredUrl('flowtrail_app') })
+  expect(await printed(restored('projects', 'list'))).toContain('restored')
+  expect((await restored('projects', 'delete', 'restored', '--yes')).status).toBe(1)
+
+  await onServer(restoredUrl('flowtrail_owner'), erasing)
+  await printed(restored('projects', 'delete', 'restored', '--yes'))
+  await onServer(restoredUrl('flowtrail_owner'), 'CREATE TABLE of_a_later_migration ()')
+  await onServer(restoredUrl('flowtrail_app'), 'DELETE FROM of_a_later_migration')
 })
 
 describe('the connection', () => {
