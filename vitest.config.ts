@@ -12,7 +12,7 @@ const EXCLUDED = [
 
 /** What `make test-quick` leaves out: tests that start processes or clusters, and the rest of those that take longest. */
 const SLOW = [
-  'tests/cli/{backup,demo,doctor,import-export,keys,managed,readme,serve,tail,traces,tuning,usage,workers}.test.ts',
+  'tests/cli/{backup,demo,doctor,import-export,keys,managed,readme,serve,tail,traces,tuning,usage}.test.ts',
   'tests/contract/{checks-bite,diff,release}.test.ts',
   'tests/database/{embedded,migrate,pipelined-dialect,plans,upgrade}.test.ts',
   'tests/faults/**',
