@@ -9,8 +9,8 @@ import {
   type QueryResult,
 } from 'kysely'
 import type pg from 'pg'
+import { destroySocket } from './client.ts'
 import { isStalePlan } from './failures.ts'
-import { destroySocket } from './pool.ts'
 import type { NamedQuery } from './prepared.ts'
 import { timedQuery } from './timed-query.ts'
 

@@ -1,8 +1,8 @@
-import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import type { Kysely } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
+import { Client, socketOf } from './client.ts'
 import { poolerClient, usesPooler } from './pooler-client.ts'
 import { typeParsers } from './type-parsers.ts'
 
@@ -66,6 +66,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     ...(usesPooler(url)
       ? { Client: poolerClient(settings) }
       : {
+          Client,
           onConnect: async (client: pg.ClientBase) => {
             const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
             await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
@@ -79,13 +80,6 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   pool.on('error', ignore)
   return pool
 }
-
-/** The socket of a client, which pg does not expose. */
-const socketOf = (client: pg.ClientBase): Socket =>
-  ((client as pg.Client).connection as unknown as { stream: Socket }).stream
-
-/** Destroys the socket of a client: the queries under way on it fail. */
-export const destroySocket = (client: pg.ClientBase): void => void socketOf(client).destroy()
 
 /** How a connection is secured: by a socket of this machine or a loopback address, by TLS, or not at all. */
 export function securityOf(client: pg.ClientBase): 'local' | 'verified' | 'unverified' | 'none' {

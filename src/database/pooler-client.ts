@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { Client } from './client.ts'
 
 // A pooler in transaction mode (ADR 0026): each transaction gets any session of PostgreSQL, and another one may use that
 // session next. So nothing may be left in it: settings are those of a transaction, and statements have no name. The trade:
@@ -34,7 +35,7 @@ export function poolerClient(settings: Readonly<Record<string, string>>): new ()
   const begin = (text: string) =>
     `${text};${ISOLATION.test(text) ? '' : ' SET TRANSACTION ISOLATION LEVEL READ COMMITTED;'} ${set}`
 
-  return class PoolerClient extends pg.Client {
+  return class PoolerClient extends Client {
     /** Whether the statement that is sent next is in a transaction. */
     #inTransaction = false
 

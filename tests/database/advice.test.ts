@@ -5,6 +5,7 @@ import pg from 'pg'
 import { expect, inject, test } from 'vitest'
 import { adviceFor } from '../../src/database/advice.ts'
 import { createPool } from '../../src/database/pool.ts'
+import { asPooler } from '../../src/database/pooler-client.ts'
 
 const fromServer = (code: string) => Object.assign(new pg.DatabaseError('message', 0, 'error'), { code })
 const fromNode = (code: string, more = {}) => Object.assign(new Error('message'), { code, ...more })
@@ -22,12 +23,40 @@ test.each([
   [new Error('The server does not support SSL connections'), /ssl = on/],
   [Object.assign(fromServer('42501'), { message: 'permission denied for schema public' }), /need CREATE on it/],
   [Object.assign(fromServer('42501'), { message: 'must be owner of table events' }), /role that owns the tables/],
-  [new Error('SASL: client password must be a string'), /Add the password/],
   [new Error('a bug'), undefined],
   [undefined, undefined],
 ])('%j', (error, advice) => {
   if (advice) expect(adviceFor(error)).toMatch(advice)
   else expect(adviceFor(error)).toBeUndefined()
+})
+
+/** A message of PostgreSQL that asks for a step of authentication. */
+function authentication(step: number, content: string): Buffer {
+  const header = Buffer.alloc(9)
+  header.write('R')
+  header.writeInt32BE(8 + content.length, 1)
+  header.writeInt32BE(step, 5)
+  return Buffer.concat([header, Buffer.from(content)])
+}
+
+test.each([(url: string) => url, asPooler])('a missing password is said, and the connection closed', async (as) => {
+  const server = createServer((socket) => {
+    socket.once('data', () => {
+      socket.write(authentication(10, 'SCRAM-SHA-256\0\0'))
+      socket.once('data', () => socket.write(authentication(11, 'r=nonce,s=c2FsdA==,i=4096')))
+    })
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const closed = once(server, 'connection').then(([socket]) => once(socket, 'close'))
+  const pool = createPool(as(`postgres://u@127.0.0.1:${(server.address() as AddressInfo).port}/d`))
+  const error = await pool.query('SELECT').catch((error) => error)
+  expect([error.message, adviceFor(error)]).toEqual([
+    'The server asks for a password, and DATABASE_URL has none',
+    'Add it: postgres://user:password@host/database',
+  ])
+  await closed
+  await pool.end()
+  server.close()
 })
 
 test('a file that does not exist is not a socket', async () => {
