@@ -10,6 +10,8 @@ const RELEASE_DEADLINE_ms = 10_000
 export class Interrupted extends Error {
   /** The exit status by which shells report an end by this signal. */
   readonly status: number
+  /** Whether the command has no other end, so that there is nothing to say. */
+  isUsual = false
 
   constructor(signal: StopSignal) {
     super('interrupted')
@@ -24,6 +26,16 @@ export const onDatabase = <T>(
 ): Promise<T> =>
   interruptible((unlessInterrupted) => withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url))))
 
+/** Runs a command that goes on until it is interrupted. */
+export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
+  try {
+    return await run()
+  } catch (error) {
+    if (error instanceof Interrupted) error.isUsual = true
+    throw error
+  }
+}
+
 /** Runs a command's work on the configured server, whatever its schema. */
 export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseServer) => Promise<T>): Promise<T> =>
   interruptible((unlessInterrupted) => withServer(location, (server) => unlessInterrupted(() => work(server))))
@@ -33,7 +45,7 @@ export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseS
  * process uses is stopped, which undoes what was not committed. Further signals are ignored: npm forwards those that the
  * terminal has already sent.
  */
-async function interruptible<T>(
+export async function interruptible<T>(
   run: (unlessInterrupted: <R>(work: () => Promise<R>) => Promise<R>) => Promise<T>,
 ): Promise<T> {
   const interruption = new AbortController()

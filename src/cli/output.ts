@@ -1,11 +1,22 @@
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
+import { adviceFor, isConnecting } from '../database/advice.ts'
 
 /** A failure with a one-line message; the command exits with status 1. */
 export class CommandError extends Error {}
 
 /** What was given cannot be used; nothing was done. The command exits with status 2. */
 export class InputError extends CommandError {}
+
+/** An error in one line, with what can be done about it. */
+export function describeError(error: unknown): string {
+  const errors = error instanceof AggregateError ? error.errors : [error]
+  const messages = errors.map((one) => (one instanceof Error ? one.message || one.name : String(one)))
+  const message = [...new Set(messages)].join('; ').replace(/\s*\n\s*/g, ' ')
+  const advice = adviceFor(error)
+  const described = errors.some(isConnecting) ? `Cannot connect to the database: ${message}` : message
+  return advice === undefined ? described : `${described}. ${advice}`
+}
 
 export type Row = Record<string, string | number | boolean | null | readonly string[]>
 

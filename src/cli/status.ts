@@ -1,13 +1,13 @@
 import { setTimeout } from 'node:timers/promises'
 import { Command } from 'commander'
-import { readConfig } from '../config.ts'
-import type { Database } from '../database/pool.ts'
+import { type Config, readConfig } from '../config.ts'
+import { type OpenDatabase, openDatabase } from '../database/open.ts'
 import { selectKeys } from '../queries/api-keys.ts'
 import { databaseSize, selectLastEvents } from '../queries/projects.ts'
 import { addressOf, serverUrl } from './arguments.ts'
 import type { Context } from './context.ts'
-import { onDatabase } from './interruptible.ts'
-import { CommandError, print, table } from './output.ts'
+import { interruptible, untilInterrupted } from './interruptible.ts'
+import { CommandError, describeError, print, printable, table } from './output.ts'
 import { parseMetrics, perSecond, quantile, type Scrape, sum } from './scrape.ts'
 
 /** Between two looks at the counters of the server. */
@@ -21,7 +21,7 @@ const SHOWN_KEYS = 20
 const NEVER = '1970-01-01T00:00:00Z'
 
 const DURATIONS = 'flowtrail_request_duration_seconds'
-const CLEAR_SCREEN = '\x1b[H\x1b[2J\x1b[3J'
+const CLEAR_SCREEN = '\x1b[H\x1b[2J'
 
 /** What a server says of itself. */
 interface ServerStatus {
@@ -43,13 +43,17 @@ interface ServerStatus {
   errors?: { status: string; code: string; count: number }[]
 }
 
+/** What the database has, or why it cannot be read. */
+type DatabaseStatus =
+  | {
+      database: { bytes: number }
+      projects: Awaited<ReturnType<typeof selectLastEvents>>
+      keys: Awaited<ReturnType<typeof selectKeys>>
+    }
+  | { database: { problem: string } }
+
 /** What there is to see at one time. */
-interface Status {
-  server: ServerStatus
-  database: { bytes: number }
-  projects: Awaited<ReturnType<typeof selectLastEvents>>
-  keys: Awaited<ReturnType<typeof selectKeys>>
-}
+type Status = { server: ServerStatus } & DatabaseStatus
 
 interface StatusOptions {
   url?: string
@@ -66,22 +70,63 @@ export const statusCommand = ({ env, stdout }: Context) =>
     .action((options: StatusOptions) => {
       const config = readConfig(env)
       const url = options.url ?? addressOf(config.server.admin ?? config.server)
-      return onDatabase(config, async (db) => {
+      const show = async (database: DatabaseReader) => {
         let before = await scrape(url)
         for (;;) {
           await setTimeout(INTERVAL_ms)
-          const after = await scrape(url)
-          const status = await statusOf(db, url, before, after)
+          const [after, found] = await Promise.all([scrape(url), database.read()])
+          const status = { server: serverStatus(url, before, after), ...found }
           const clear = options.watch && stdout.isTTY ? CLEAR_SCREEN : ''
           await print(stdout, options.json ? `${JSON.stringify(status)}\n` : clear + describe(status))
-          if (!options.watch) {
-            if (!status.server.ready) throw new CommandError(`The server at ${url} is not ready`)
-            return
-          }
+          if (!options.watch) return requireHealthy(status)
           before = after
         }
-      })
+      }
+      const run = () =>
+        interruptible(async (unlessInterrupted) => {
+          await using database = new DatabaseReader(config)
+          await unlessInterrupted(() => show(database))
+        })
+      return options.watch ? untilInterrupted(run) : run()
     })
+
+function requireHealthy({ server, database }: Status): void {
+  const problems = [
+    ...(server.ready ? [] : [`The server at ${server.url} is not ready`]),
+    ...('problem' in database ? ['The database cannot be read'] : []),
+  ]
+  if (problems.length > 0) throw new CommandError(problems.join('. '))
+}
+
+/** Reads the database, which is opened by the first reading that finds it there. */
+class DatabaseReader implements AsyncDisposable {
+  readonly #config: Config
+  #opening: Promise<OpenDatabase> | undefined
+
+  constructor(config: Config) {
+    this.#config = config
+  }
+
+  async read(): Promise<DatabaseStatus> {
+    try {
+      this.#opening ??= openDatabase(this.#config)
+      const { db } = await this.#opening.catch((error) => {
+        this.#opening = undefined
+        throw error
+      })
+      const all = [databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)] as const
+      const [bytes, projects, keys] = await Promise.all(all)
+      return { database: { bytes }, projects, keys }
+    } catch (error) {
+      return { database: { problem: printable(describeError(error)) } }
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const opened = await this.#opening?.catch(() => undefined)
+    await opened?.close()
+  }
+}
 
 /** The metrics of a server and whether it is ready, or why there are none. */
 type Look = { metrics: Scrape; ready: boolean } | { problem: string }
@@ -100,11 +145,6 @@ async function scrape(url: string): Promise<Look> {
     const { message, cause } = error as Error
     return { problem: `no response: ${cause instanceof Error && cause.message ? cause.message : message}` }
   }
-}
-
-async function statusOf(db: Database, url: string, before: Look, after: Look): Promise<Status> {
-  const [bytes, projects, keys] = await Promise.all([databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)])
-  return { server: serverStatus(url, before, after), database: { bytes }, projects, keys }
 }
 
 function serverStatus(url: string, before: Look, after: Look): ServerStatus {
@@ -145,18 +185,23 @@ function errorsOf({ series }: Scrape): ServerStatus['errors'] {
 }
 
 /** The status as text for a terminal. */
-function describe({ server, database, projects, keys }: Status): string {
+function describe(status: Status): string {
+  return [...serverLines(status.server), ...databaseLines(status)].map((line) => `${line}\n`).join('')
+}
+
+function databaseLines(status: DatabaseStatus): string[] {
+  if (!('keys' in status)) return [`Database  ${status.database.problem}`]
+  const { database, projects, keys } = status
   const used = keys
     .filter(({ revoked_at }) => revoked_at === null)
     .sort((a, b) => Date.parse(b.last_used_at ?? NEVER) - Date.parse(a.last_used_at ?? NEVER))
   const hidden = used.length - SHOWN_KEYS
   return [
-    ...serverLines(server).map((line) => `${line}\n`),
     `Database  ${(database.bytes / 2 ** 20).toFixed(1)} MiB\n`,
-    `\n${table(projects, ['project_id', 'name', 'last_event_at'])}`,
-    `\n${table(used.slice(0, SHOWN_KEYS), ['project_id', 'key_id', 'name', 'last_used_at', 'expires_at'])}`,
-    hidden > 0 ? `and ${hidden} others: flowtrail keys list\n` : '',
-  ].join('')
+    table(projects, ['project_id', 'name', 'last_event_at']),
+    table(used.slice(0, SHOWN_KEYS), ['project_id', 'key_id', 'name', 'last_used_at', 'expires_at']).trimEnd(),
+    ...(hidden > 0 ? [`and ${hidden} others: flowtrail keys list`] : []),
+  ]
 }
 
 function serverLines(server: ServerStatus): string[] {

@@ -8,7 +8,7 @@ import { Followers } from '../feed/followers.ts'
 import { findLastPositions, selectFeedPage } from '../queries/events.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
-import { onDatabase } from './interruptible.ts'
+import { onDatabase, untilInterrupted } from './interruptible.ts'
 import { print, printable } from './output.ts'
 import { requireProject } from './projects.ts'
 
@@ -31,14 +31,16 @@ export const tailCommand = ({ env, stdout }: Context) =>
     .option('--since <place>', 'where to begin: start, now, or after a position', place, 'now')
     .option('--json', 'print each event as in the feed of the API, one JSON object on a line')
     .action(({ project, since, json }: TailOptions) =>
-      onDatabase(readConfig(env), async (db) => {
-        await requireProject(db, project)
-        const format = json ? JSON.stringify : lineOf(stdout)
-        const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
-        await follow(db, project, position ?? 0, async (events) =>
-          print(stdout, events.map((event) => `${format(event)}\n`).join('')),
-        )
-      }),
+      untilInterrupted(() =>
+        onDatabase(readConfig(env), async (db) => {
+          await requireProject(db, project)
+          const format = json ? JSON.stringify : lineOf(stdout)
+          const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
+          await follow(db, project, position ?? 0, async (events) =>
+            print(stdout, events.map((event) => `${format(event)}\n`).join('')),
+          )
+        }),
+      ),
     )
 
 function place(text: string): TailOptions['since'] {

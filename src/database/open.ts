@@ -123,20 +123,36 @@ export async function withServer<T>(
   }
 }
 
+/** The database with its schema made sure of; `close()` releases its server, too. */
+export interface OpenDatabase {
+  db: Database
+  url: string
+  close: () => Promise<void>
+}
+
+export async function openDatabase(location: DatabaseLocation): Promise<OpenDatabase> {
+  await using cleanup = new AsyncDisposableStack()
+  const server = await openServer(location)
+  cleanup.defer(() => server.release())
+  const db = connect(server.url)
+  cleanup.defer(() => db.destroy())
+  await ensureMigrated(location, db)
+  const opened = cleanup.move()
+  return { db, url: server.url, close: () => opened.disposeAsync() }
+}
+
 /** Runs work on the database, its schema made sure of, and releases both the database and its server. */
-export const withDatabase = <T>(
+export async function withDatabase<T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
-): Promise<T> =>
-  withServer(location, async ({ url }) => {
-    const db = connect(url)
-    try {
-      await ensureMigrated(location, db)
-      return await work(db, url)
-    } finally {
-      await db.destroy()
-    }
-  })
+): Promise<T> {
+  const { db, url, close } = await openDatabase(location)
+  try {
+    return await work(db, url)
+  } finally {
+    await close()
+  }
+}
 
 /** Runs work on one connection to the database, for what needs pg itself, and closes it. */
 export async function withPool<T>(url: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {

@@ -1,8 +1,11 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { PassThrough, Readable, Writable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { run } from '../../src/cli/run.ts'
 import { parseMetrics, perSecond, quantile, sum } from '../../src/cli/scrape.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
 import { flowtrailWith, untilPrinted } from './run.ts'
 
@@ -104,7 +107,53 @@ demo `,
       keys: [{ project_id: 'demo' }],
     })
     process.child.kill('SIGINT')
-    expect(await process.exit).toBe(130)
+    expect([await process.exit, process.stderr()]).toEqual([130, ''])
+  })
+
+  test('shows the server while the database is away, and exits with 1', async () => {
+    const away = { ...settings, DATABASE_URL: 'postgres://u@127.0.0.1:1/d' }
+    const { status, stdout, stderr } = await flowtrailWith(away)('status')
+    expect(stdout).toMatch(
+      /^Server {4}.*: ready, .*\nRequests .*\nEvents .*\nErrors {4}404 module_does_not_exist: 2, .*\nDatabase {2}Cannot connect to the database: .*ECONNREFUSED.*\n$/,
+    )
+    expect({ status, stderr }).toEqual({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
+  })
+
+  test('--watch goes on while the database is away, and shows it again afterwards', async () => {
+    const proxy = await createDatabaseProxy(api.databaseUrl)
+    onTestFinished(() => proxy.close())
+    proxy.cut()
+    const process = runFlowtrail(['status', '--watch', '--json'], {
+      ...{ ...settings, DATABASE_URL: proxy.reach(api.databaseUrl) },
+    })
+    onTestFinished(async () => {
+      await kill(process)
+    })
+    const last = () => JSON.parse(process.stdout().split('\n').at(-2) ?? '{}')
+    const untilShown = (database: object) =>
+      expect.poll(last, { timeout: 20_000 }).toMatchObject({ server: { ready: true }, database })
+    const problem = { problem: expect.stringContaining('Cannot connect to the database') }
+    await untilShown(problem)
+    proxy.restore()
+    await untilShown({ bytes: expect.any(Number) })
+    proxy.cut()
+    await untilShown({ problem: expect.any(String) })
+    proxy.restore()
+    await untilShown({ bytes: expect.any(Number) })
+  })
+
+  test('--watch clears the screen of a terminal, and not what was on it before', async () => {
+    let printed = ''
+    const terminal = new Writable({
+      write(chunk, _, done) {
+        printed += chunk
+        done(Object.assign(new Error('closed'), { code: 'EPIPE' }))
+      },
+    })
+    const stdout = Object.assign(terminal, { isTTY: true })
+    const context = { env: settings, stdin: Readable.from([]), stdout, stderr: new PassThrough() }
+    expect(await run(['status', '--watch'], context)).toBe(0)
+    expect(printed.split('Server')[0]).toBe('\x1b[H\x1b[2J')
   })
 
   test('exits with 1 without a server that is ready', async () => {

@@ -57,7 +57,7 @@ test('prints all events and then those that come, until it is interrupted', asyn
   ])
   expect(linesOf(process).at(-1)).toContain('  bought  {"plan": "pro"}  ')
   process.child.kill('SIGINT')
-  expect([await process.exit, process.stderr()]).toEqual([130, 'flowtrail: interrupted\n'])
+  expect([await process.exit, process.stderr()]).toEqual([130, ''])
 })
 
 test('begins with what comes when it is not told where', async () => {
