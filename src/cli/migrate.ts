@@ -1,7 +1,8 @@
 import { Command } from 'commander'
 import { migrate, migrationStatus } from '../../db/migrate.ts'
 import { readConfig } from '../config.ts'
-import { connect } from '../database/open.ts'
+import { requireEncoding } from '../database/encoding.ts'
+import { connect, withPool } from '../database/open.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
 import { printRows } from './output.ts'
@@ -13,6 +14,7 @@ export const migrateCommand = ({ env, stdout, stderr }: Context) =>
     .option('--json', 'print JSON')
     .action(({ status, json }: { status?: boolean; json?: boolean }) =>
       onServer(readConfig(env), async ({ url }) => {
+        if (!status) await withPool(url, requireEncoding)
         const db = connect(url)
         try {
           const onBlocked = (message: string) => void stderr.write(`${message}\n`)

@@ -2,6 +2,7 @@ import { Command } from 'commander'
 import { BackupError, type BackupHeader, type BackupReader, readBackup } from '../backup/format.ts'
 import { checkBackup, restoreBackup, TargetError } from '../backup/restore.ts'
 import { readConfig } from '../config.ts'
+import { requireEncoding } from '../database/encoding.ts'
 import { connect, withPool } from '../database/open.ts'
 import { STDIO } from './arguments.ts'
 import { rowsOf } from './backup.ts'
@@ -31,6 +32,7 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
       }
       const restored = (header: BackupHeader, reader: BackupReader) =>
         onServer(config, async ({ url }) => {
+          await withPool(url, requireEncoding)
           const progress = backupProgress(stderr, 'restoring')
           const db = connect(url)
           try {

@@ -1,4 +1,5 @@
 import type { Config } from '../config.ts'
+import { judgeEncoding, SELECT_ENCODING } from '../database/encoding.ts'
 import { usesPooler } from '../database/pooler-client.ts'
 import { error, type Finding, ok, warning } from './findings.ts'
 
@@ -81,14 +82,11 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
   },
   {
     name: 'encoding',
-    sql: "SELECT current_setting('server_encoding') AS encoding",
-    judge: ({ encoding }: { encoding: string }) =>
-      encoding === 'UTF8'
-        ? ok('UTF8')
-        : error(
-            `${encoding}, which cannot store all text`,
-            "Create the database anew, with ENCODING 'UTF8' TEMPLATE template0, and restore a backup into it",
-          ),
+    sql: SELECT_ENCODING,
+    judge: ({ encoding }: { encoding: string }) => {
+      const found = judgeEncoding(encoding)
+      return found ? error(found.problem, found.fix) : ok(encoding)
+    },
   },
   {
     name: 'writable',

@@ -1,8 +1,9 @@
-import { expect, test } from 'vitest'
+import { expect, inject, onTestFinished, test } from 'vitest'
 import { withPool } from '../../src/database/open.ts'
 import { createTestDatabase } from '../support/database.ts'
+import { databaseUrl, onServer } from '../support/global-setup.ts'
 import { MIGRATIONS, schemaNumber } from '../support/next-release.ts'
-import { flowtrailProcessWith, flowtrailWith, printed } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, printed, temporaryDirectory } from './run.ts'
 
 interface Row {
   migration: string
@@ -67,4 +68,25 @@ test('on the schema of the release after the next, nothing runs, and migrate --s
     names.map((migration) => ({ migration, applied_at: '2036-01-01T00:00:00.000Z', known: false })),
   )
   await database.drop()
+})
+
+test('a database that cannot store all text is refused before anything is done', async () => {
+  const database = await createTestDatabase()
+  onTestFinished(database.drop)
+  await using directory = await temporaryDirectory()
+  const file = `${directory.path}/backup.gz`
+  await printed(flowtrailWith({ DATABASE_URL: database.url })('backup', file))
+  const name = `${new URL(database.url).pathname.slice(1)}_ascii`
+  const server = inject('databaseServer')
+  await onServer(server, `CREATE DATABASE ${name} TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'`)
+  onTestFinished(() => onServer(server, `DROP DATABASE ${name}`))
+  const flowtrail = flowtrailWith({ DATABASE_URL: databaseUrl(server, name) })
+  for (const args of [['migrate'], ['restore', file]]) {
+    const { status, stdout, stderr } = await flowtrail(...args)
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
+    expect(stderr).toContain(
+      "flowtrail: The encoding of the database is SQL_ASCII, which cannot store all text. Create the database anew, with ENCODING 'UTF8' TEMPLATE template0",
+    )
+  }
+  expect(await printed(flowtrail('migrate', '--status'))).toMatch(/^0001-schema +-/m)
 })
