@@ -39,7 +39,7 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
         if (!target && (await isBrokenPipe(error))) {
           throw new CommandError('Standard output was closed before the backup was complete')
         }
-        throw described(error)
+        throw target?.refusalOf(error) ?? described(error)
       } finally {
         progress.stop()
         await target?.discard()
@@ -60,6 +60,8 @@ function described(error: unknown): unknown {
 interface NewFile {
   stream: Writable
   finish: () => Promise<void>
+  /** What the operator is told of an error of writing; undefined for any other. */
+  refusalOf: (error: unknown) => InputError | undefined
   /** Removes what is not finished. */
   discard: () => Promise<void>
 }
@@ -79,8 +81,11 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   await once(stream, 'open').catch((error) => {
     throw unwritable(error)
   })
+  const failures = new Set<unknown>()
+  stream.on('error', (error) => failures.add(error))
   return {
     stream,
+    refusalOf: (error) => (failures.has(error) ? unwritable(error as Error) : undefined),
     finish: async () => {
       stream.end()
       await finished(stream)

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import fs from 'node:fs'
 import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { promisify } from 'node:util'
@@ -227,6 +228,21 @@ describe('backup', () => {
     expect((await stat(name)).mode & 0o777).toBe(0o600)
     expect((await flowtrail('restore', '--check', name)).status).toBe(0)
     expect(await readdir(folder)).toEqual(['b.gz'])
+  })
+
+  test('names the file when the disk is full, and leaves none', async () => {
+    const folder = `${directory.path}/full`
+    await mkdir(folder)
+    const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
+    const write = vi.spyOn(fs, 'write').mockImplementation((...args: unknown[]) => {
+      ;(args.at(-1) as (error: Error) => void)(full)
+    })
+    onTestFinished(() => write.mockRestore())
+    const name = `${folder}/b.gz`
+    expect(await flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', name)).toEqual(
+      refusal(`Cannot write ${name}: ENOSPC: no space left on device`),
+    )
+    expect(await readdir(folder)).toEqual([])
   })
 
   test('does not replace a file that is created meanwhile', async () => {
