@@ -140,7 +140,11 @@ const postgresUrl = makeValidator((text) => {
   } catch (error) {
     // A file of sslrootcert, sslcert or sslkey.
     const { code, message } = error as NodeJS.ErrnoException
-    throw new Error(code === 'ENOENT' || code === 'EACCES' ? message : form)
+    throw new Error(
+      code === 'ENOENT' || code === 'EACCES'
+        ? message
+        : `${form}, its reserved characters percent-encoded: / as %2F, # as %23`,
+    )
   }
 })
 

@@ -126,6 +126,11 @@ test.each<[string, string[], string]>([
   ],
   [
     'DATABASE_URL',
+    ['postgres://u:a/b@db/x', 'postgres://u:a#b@db/x', 'postgres://u:a?b@db/x'],
+    'must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail, its reserved characters percent-encoded: / as %2F, # as %23',
+  ],
+  [
+    'DATABASE_URL',
     ['postgres://db/x?pgbouncer=1', 'postgres://db/x?pgbouncer=&a=b'],
     'its pgbouncer must be true, or left out',
   ],
