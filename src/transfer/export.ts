@@ -98,8 +98,9 @@ export async function exportContact(
       ['event', ofEntries],
     ]
     const summary = { bytes: 0, records: {} as Record<RecordType, number> }
-    const keys = `SELECT json_build_object('type', 'idempotency_key', 'project_id', project_id,
-        'idempotency_key', idempotency_key, 'event_id', event_id, 'response', response)::text
+    const fields = ['project_id', 'idempotency_key', 'event_id', 'response']
+    const json = fields.map((name) => `',"${name}":' || ${AS_JSON.text(name)}`).join(' || ')
+    const keys = `SELECT '{"type":"idempotency_key"' || ${json} || '}'
       FROM idempotency_keys WHERE ${ofEvents} ORDER BY idempotency_key`
     const lines = async function* () {
       yield* exportedLines(client, rows, summary, () => {})

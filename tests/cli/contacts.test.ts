@@ -113,6 +113,7 @@ describe('contacts export', () => {
     const own = (await printed(flowtrail('contacts', 'export', 'c2', '--project', 'acme'))).split('\n')
     expect(own.slice(0, -1)).toEqual(all.filter((line) => /"(c2|e3)"/.test(line)))
     expect(own.at(-1)).toContain('"k4"')
+    expect(own).toEqual(own.map((line) => JSON.stringify(JSON.parse(line))))
   })
 
   test.each([
