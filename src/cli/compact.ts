@@ -1,16 +1,18 @@
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { rewriteTables } from '../queries/erasures.ts'
+import { databaseSize } from '../queries/projects.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { printable } from './output.ts'
+import { print, printable } from './output.ts'
 
-export function compactCommand({ env, stderr }: Context): Command {
-  return new Command('compact')
-    .description('rewrite all tables without what was erased; requests wait')
-    .action(() =>
-      onDatabase(readConfig(env), (db) =>
-        rewriteTables(db, (reason) => void stderr.write(`Waiting for ${printable(reason)}\n`)),
-      ),
-    )
+export function compactCommand({ env, stdout, stderr }: Context): Command {
+  return new Command('compact').description('rewrite all tables without what was erased; requests wait').action(() =>
+    onDatabase(readConfig(env), async (db) => {
+      const before_bytes = await databaseSize(db)
+      const tables = await rewriteTables(db, (reason) => void stderr.write(`Waiting for ${printable(reason)}\n`))
+      const sizes = [before_bytes, await databaseSize(db)].map((bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`)
+      await print(stdout, `Rewrote ${tables} tables; the database had ${sizes.join(', and has ')}\n`)
+    }),
+  )
 }

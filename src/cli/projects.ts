@@ -13,7 +13,7 @@ import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, printRows } from './output.ts'
+import { CommandError, print, printRows } from './output.ts'
 
 const STATS = [
   'project_id',
@@ -85,7 +85,9 @@ export function projectsCommand(context: Context): Command {
       await onDatabase(readConfig(env), async (db) => {
         await requireProject(db, id)
         await confirm(`Delete project ${id}, its API keys and all that is stored of it?`)
-        if (!(await deleteProject(db, id))) throw new CommandError(`Another process has deleted project ${id}`)
+        const rows = await deleteProject(db, id)
+        if (rows === undefined) throw new CommandError(`Another process has deleted project ${id}`)
+        await print(stdout, `Deleted project ${id}, ${rows} rows in all\n`)
       })
     })
   return projects

@@ -102,8 +102,8 @@ const OF_PROJECT = [
   'projects',
 ] as const
 
-/** Deletes a project and all that is stored of it, in one transaction. @returns whether it existed */
-export function deleteProject(db: Database, projectId: string): Promise<boolean> {
+/** Deletes a project and all that is stored of it, in one transaction. @returns how many rows it had, if it existed */
+export function deleteProject(db: Database, projectId: string): Promise<number | undefined> {
   return db.transaction().execute(async (trx) => {
     // Rows that refer to the project, such as a new key, wait for this lock too.
     const locked = await trx
@@ -112,10 +112,12 @@ export function deleteProject(db: Database, projectId: string): Promise<boolean>
       .where('project_id', '=', projectId)
       .forUpdate()
       .executeTakeFirst()
+    let rows = 0
     for (const table of OF_PROJECT) {
-      await sql`DELETE FROM ${sql.table(table)} WHERE project_id = ${projectId}`.execute(trx)
+      const deleted = await sql`DELETE FROM ${sql.table(table)} WHERE project_id = ${projectId}`.execute(trx)
+      rows += Number(deleted.numAffectedRows)
     }
-    return locked !== undefined
+    return locked && rows
   })
 }
 
@@ -133,16 +135,18 @@ const STATISTICS = 'pg_catalog.pg_statistic'
  * PostgreSQL then keeps it.
  *
  * @param onWait called with what it has to wait for, once for each table
+ * @returns how many it has rewritten
  * @throws Error when the role may not rewrite a table; those before it are rewritten
  */
-export async function rewriteTables(db: Database, onWait: (reason: string) => void = () => {}): Promise<void> {
-  await db.connection().execute(async (session) => {
+export async function rewriteTables(db: Database, onWait: (reason: string) => void = () => {}): Promise<number> {
+  return db.connection().execute(async (session) => {
     await sql`SET lock_timeout = ${sql.lit(LOCK_TIMEOUT_ms)}`.execute(session)
     await untilNoneSees(session, onWait)
     for (const table of OF_PROJECT) await rewrite(session, table, onWait)
     // The statistics of before were replaced only now.
     await untilNoneSees(session, onWait)
     await rewrite(session, STATISTICS, onWait)
+    return OF_PROJECT.length + 1
   })
 }
 

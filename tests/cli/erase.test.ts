@@ -270,7 +270,14 @@ describe('projects delete', () => {
     const { rows } = await sql<{ project_id: string }>`SELECT project_id FROM projects`.execute(api.db)
     const others = rows.map(({ project_id }) => project_id).filter((id) => id !== 'demo')
     const before = await Promise.all(others.map((id) => rowsOf(api.db, id)))
-    expect(await printed(flowtrail('projects', 'delete', 'demo', '--yes'))).toBe('')
+    let count = 0
+    for (const table of await tables(api.db)) {
+      if (table.startsWith('kysely_')) continue
+      count += (await sql`SELECT FROM ${sql.table(table)} WHERE project_id = 'demo'`.execute(api.db)).rows.length
+    }
+    expect(await printed(flowtrail('projects', 'delete', 'demo', '--yes'))).toBe(
+      `Deleted project demo, ${count} rows in all`,
+    )
     for (const table of await tables(api.db)) {
       if (table.startsWith('kysely_')) continue
       const { rows } = await sql`SELECT FROM ${sql.table(table)} WHERE project_id = 'demo'`.execute(api.db)
@@ -327,7 +334,7 @@ describe('projects delete', () => {
     const created = flowtrail('keys', 'create', '--project', 'demo')
     await Promise.race([created, groups.waiting(2)])
     await groups.release()
-    expect(await deleted).toEqual({ status: 0, stdout: '', stderr: '' })
+    expect(await deleted).toEqual({ status: 0, stdout: expect.stringMatching(/^Deleted project demo, /), stderr: '' })
     expect(await created).toMatchObject({
       ...{ status: 1, stderr: 'flowtrail: Project demo does not exist. Run: flowtrail projects list\n' },
     })
@@ -367,7 +374,10 @@ test('compact leaves no trace of what was erased in the files of the tables', { 
   await printed(erase())
   expect(await filesWithTrace()).not.toEqual([])
   // It may have to wait for other tests.
-  expect(await flowtrail('compact')).toMatchObject({ status: 0, stdout: '' })
+  expect(await flowtrail('compact')).toMatchObject({
+    status: 0,
+    stdout: expect.stringMatching(/^Rewrote 13 tables; the database had \d+\.\d MiB, and has \d+\.\d MiB\n$/),
+  })
   expect(await filesWithTrace()).toEqual([])
   expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
 })
