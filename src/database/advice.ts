@@ -40,7 +40,7 @@ const ADVICE_BY_MESSAGE: [RegExp, string | undefined][] = [
   [/permission denied for schema/, `Migrations need CREATE on it. ${OWNER}`],
   [/must be owner of/, OWNER],
   [/server does not support SSL/, 'Enable TLS in PostgreSQL (ssl = on), or remove sslmode from DATABASE_URL'],
-  [/asks for a password/, 'Add it: postgres://user:password@host/database'],
+  [/asks for a password/, 'Add the password: postgres://user:password@host/database'],
   [/connection timeout|timeout expired/, ADVICE.ETIMEDOUT],
   // pg's pool has waited for one of its own connections.
   [

@@ -52,7 +52,7 @@ test.each([(url: string) => url, asPooler])('a missing password is said, and the
   const error = await pool.query('SELECT').catch((error) => error)
   expect([error.message, adviceFor(error)]).toEqual([
     'The server asks for a password, and DATABASE_URL has none',
-    'Add it: postgres://user:password@host/database',
+    'Add the password: postgres://user:password@host/database',
   ])
   await closed
   await pool.end()
