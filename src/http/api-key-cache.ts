@@ -1,4 +1,7 @@
-/** How old a cached key may be (ADR 0007, docs/semantics.md#api-keys). */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { KeyChanges } from './key-changes.ts'
+
+/** How old what is known of a cached key may be (ADR 0007, docs/semantics.md#api-keys). */
 const MAX_AGE_ms = 1_000
 /** From this age on a key is reloaded in the background, so that no client in steady use ever waits for a load. */
 const REFRESH_AGE_ms = 400
@@ -11,14 +14,22 @@ interface Entry<T> {
 }
 
 /**
- * Caches keys for less than a second. Only keys that exist are cached, so a new one is accepted at once. When the cache
- * is full, the key loaded longest ago is evicted.
+ * Caches keys for less than a second, or for as long as a fingerprint shows that none has changed (ADR 0030). Only keys that
+ * exist are cached, so a new one is accepted at once. When the cache is full, the key loaded longest ago is evicted.
  */
 export class ApiKeyCache<Key> {
   readonly #entries = new Map<string, Entry<Key>>()
   /** How often a fresh key was found, and how often not. */
   readonly counts = { hit: 0, miss: 0 }
   readonly #loads = new Map<string, Entry<Promise<Key | undefined>>>()
+  readonly #changes: KeyChanges
+  /** Runs a function in no request's context: what is done for many is in the trace of none. */
+  readonly #outsideRequests = AsyncLocalStorage.snapshot()
+
+  /** @param readFingerprint resolves to a text that differs once any key has changed */
+  constructor(readFingerprint: () => Promise<string>) {
+    this.#changes = new KeyChanges(readFingerprint)
+  }
 
   /**
    * The cached key if it is fresh, else a promise of what `load` resolves to. The same load in flight is shared.
@@ -29,11 +40,17 @@ export class ApiKeyCache<Key> {
   get(name: string, load: () => Promise<Key | undefined>): Key | Promise<Key | undefined> {
     const now_ms = performance.now()
     const entry = this.#entries.get(name)
-    const isFresh = entry !== undefined && now_ms - entry.started_ms < MAX_AGE_ms
+    const age_ms = entry === undefined ? MAX_AGE_ms : now_ms - this.#changes.confirmed(entry.started_ms)
+    if (entry && now_ms - entry.started_ms >= REFRESH_AGE_ms) {
+      this.#outsideRequests(() => void this.#changes.look(entry))
+    }
+    const isFresh = entry !== undefined && age_ms < MAX_AGE_ms
     this.counts[isFresh ? 'hit' : 'miss'] += 1
     if (!isFresh) return this.#load(name, load, now_ms)
     // A failed refresh is retried; if it keeps failing, the entry expires and the next caller gets the error.
-    if (now_ms - entry.started_ms >= REFRESH_AGE_ms) this.#load(name, load, now_ms).catch(() => {})
+    if (age_ms >= REFRESH_AGE_ms && !this.#changes.isWatched(entry.started_ms)) {
+      this.#load(name, load, now_ms).catch(() => {})
+    }
     return entry.value
   }
 

@@ -4,7 +4,7 @@ import { isAccepted, parseKey, type Scope } from '../domain/api-key.ts'
 import { insufficientScope, unauthorized } from '../domain/errors.ts'
 import { idIssue } from '../domain/text.ts'
 import { toIsoTimestamp } from '../domain/timestamp.ts'
-import { findKey, updateKeyUsed } from '../queries/api-keys.ts'
+import { findKey, findKeysFingerprint, updateKeyUsed } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
 import type { Peers } from './peers.ts'
 import type { RateLimiter } from './rate-limit.ts'
@@ -20,7 +20,7 @@ export class Authenticator {
   readonly #db: Database
   readonly #limiter: RateLimiter | undefined
   readonly #onError: (error: unknown) => void
-  readonly cache = new ApiKeyCache<KeyRow>()
+  readonly cache: ApiKeyCache<KeyRow>
   readonly #refusals: RefusalLimiter
   /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
   #usedThisMinute = new Set<string>()
@@ -31,6 +31,7 @@ export class Authenticator {
   /** @param onError called when recording a key's use failed, which fails no request */
   constructor(db: Database, limiter: RateLimiter | undefined, onError: (error: unknown) => void, peers?: Peers) {
     this.#db = db
+    this.cache = new ApiKeyCache(() => findKeysFingerprint(db))
     this.#refusals = new RefusalLimiter(peers)
     this.#limiter = limiter
     this.#onError = onError

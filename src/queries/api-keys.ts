@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
@@ -15,6 +16,21 @@ export const findKey = batchLoader(
       .select(['input.ordinal', 'k.secret_hash', 'k.scopes', 'k.expires_at', 'k.revoked_at']),
   { name: 'findKey' },
 )
+
+const selectFingerprint = prepare(
+  (db) =>
+    db.selectFrom('api_keys').select(
+      sql<string>`concat_ws(' ', count(*), sum(hash_record_extended(
+          (project_id, key_id, secret_hash, scopes, expires_at, revoked_at), 0)))`.as('fingerprint'),
+    ),
+  { name: 'selectKeysFingerprint' },
+)
+
+/** A text that differs once any key is added, removed, or changed in what decides whether it is accepted and for what. */
+export async function findKeysFingerprint(db: Database): Promise<string> {
+  const [row] = await selectFingerprint(db)
+  return row?.fingerprint ?? ''
+}
 
 /** A key by its public id alone, as the operator knows it. */
 export function findKeyById(db: Database, keyId: string) {

@@ -151,6 +151,38 @@ test('revoking and expiring take effect within a second', async () => {
   vi.useRealTimers()
 })
 
+test('revoking takes effect within a second for a key in steady use', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  const { text, key_id } = await newKey()
+  const status = async () => (await api.call({ path: MODULES, key: text })).statusCode
+  for (let elapsed_ms = 0; elapsed_ms < 3_000; elapsed_ms += 90) {
+    expect(await status()).toBe(200)
+    vi.advanceTimersByTime(90)
+  }
+  await updateKeyRevoked(api.db, 'demo', key_id, toIsoTimestamp(new Date()))
+  for (let elapsed_ms = 0; elapsed_ms < 1_000; elapsed_ms += 90) {
+    await status()
+    vi.advanceTimersByTime(90)
+  }
+  expect(await status()).toBe(401)
+  vi.useRealTimers()
+})
+
+test('a cached key expires at its time', async () => {
+  const expires_at = toIsoTimestamp(new Date('2036-03-01T09:30:00.000Z'))
+  const { text } = await newKey({ expires_at })
+  const status = async () => (await api.call({ path: MODULES, key: text })).statusCode
+  // The clock that a cached key's age is counted on stands still.
+  vi.useFakeTimers({ toFake: ['Date', 'performance'], now: Date.parse(expires_at) - 1 })
+  try {
+    expect(await status()).toBe(200)
+    vi.setSystemTime(expires_at)
+    expect(await status()).toBe(401)
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
 test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })

@@ -1,9 +1,12 @@
+import type { UpdateObject } from 'kysely'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import type { DB } from '../../generated/database.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import {
   findKeyById,
+  findKeysFingerprint,
   insertKey,
   selectKeys,
   updateKeyExpiry,
@@ -70,6 +73,49 @@ test('keys are listed in the order of project, creation and id', async () => {
 test('a key is found by its id', async () => {
   expect(await findKeyById(db, 'unique')).toEqual({ ...UNIQUE, ...UNUSED })
   expect(await findKeyById(db, 'none')).toBeUndefined()
+})
+
+test.each<[string, UpdateObject<DB, 'api_keys'>]>([
+  ['it is revoked', { revoked_at: minute(5) }],
+  ['its expiry moves', { expires_at: minute(10) }],
+  ['its expiry is removed', { expires_at: null }],
+  ['it gets a scope', { scopes: ['read', 'events:write'] }],
+  ['it loses all scopes', { scopes: [] }],
+  ['its secret is replaced', { secret_hash: Buffer.alloc(32, 1) }],
+  ['its id changes', { key_id: 'third' }],
+])('the fingerprint of all keys changes with a key when %s, and back', async (_, change) => {
+  const before = await findKeysFingerprint(db)
+  const all = () => db.updateTable('api_keys').where('project_id', '=', 'b')
+  await all().set(change).where('key_id', '=', 'first').execute()
+  expect(await findKeysFingerprint(db)).not.toBe(before)
+  const { scopes, expires_at } = UNIQUE
+  const secret_hash = Buffer.alloc(32)
+  await all()
+    .set({ key_id: 'first', scopes, expires_at, secret_hash, revoked_at: null })
+    .where('key_id', '<>', 'second')
+    .execute()
+  expect(await findKeysFingerprint(db)).toBe(before)
+})
+
+test('the fingerprint of all keys changes when some are revoked at once, or removed', async () => {
+  const seen = [await findKeysFingerprint(db)]
+  await db
+    .updateTable('api_keys')
+    .set({ revoked_at: minute(5) })
+    .where('key_id', '=', 'first')
+    .execute()
+  seen.push(await findKeysFingerprint(db))
+  await db.deleteFrom('api_keys').where('key_id', '=', 'second').execute()
+  seen.push(await findKeysFingerprint(db))
+  await db.deleteFrom('api_keys').execute()
+  seen.push(await findKeysFingerprint(db))
+  expect(new Set(seen).size).toBe(4)
+})
+
+test('the fingerprint of all keys does not change with their use', async () => {
+  const before = await findKeysFingerprint(db)
+  await updateKeyUsed(db, 'a', 'first', minute(5))
+  expect(await findKeysFingerprint(db)).toBe(before)
 })
 
 test('a key of an id that the project has already is not stored', async () => {
