@@ -20,11 +20,7 @@ export interface KeyOptions {
   expires_at: IsoTimestamp | null
 }
 
-/**
- * Creates an API key.
- * @returns the whole key, which is not stored and cannot be shown again
- * @throws CommandError if the project does not exist
- */
+/** Creates an API key. @returns the whole key, which is not stored and cannot be shown again */
 export async function createKey(db: Database, projectId: string, options: KeyOptions): Promise<string> {
   const key = generateKey()
   await insertKey(db, projectId, {
@@ -34,9 +30,6 @@ export async function createKey(db: Database, projectId: string, options: KeyOpt
     scopes: [...options.scopes],
     created_at: fromNow(0),
     expires_at: options.expires_at,
-  }).catch(async (error: unknown) => {
-    await requireProject(db, projectId)
-    throw error
   })
   return formatKey(key)
 }
@@ -80,6 +73,9 @@ export function keysCommand({ env, stdout }: Context): Command {
           name: options.name ?? '',
           scopes: options.scope ?? DEFAULT_SCOPES,
           expires_at,
+        }).catch(async (error: unknown) => {
+          await requireProject(db, options.project)
+          throw error
         })
         await print(stdout, `${key}\n`)
       }),
@@ -116,7 +112,7 @@ export function keysCommand({ env, stdout }: Context): Command {
     )
     .action((id: string, options: { overlap: number }) =>
       onDatabase(readConfig(env), async (db) => {
-        const rotated = await db.transaction().execute(async (trx) => {
+        const rotating = db.transaction().execute(async (trx) => {
           const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
           if (expires_at !== null && expires_at <= fromNow(0)) {
             throw new CommandError(`Key ${id} expired at ${expires_at}. Create a new one with: flowtrail keys create`)
@@ -125,6 +121,11 @@ export function keysCommand({ env, stdout }: Context): Command {
           const end = fromNow(options.overlap)
           if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)
           return key
+        })
+        const rotated = await rotating.catch(async (error: unknown) => {
+          // Its project may have been deleted meanwhile.
+          await usableKey(db, id)
+          throw error
         })
         await print(stdout, `${rotated}\n`)
       }),

@@ -20,7 +20,7 @@ const ADVICE: Record<string, string> = {
   '42501': 'Grant that to the user of DATABASE_URL, or use one that has it: see docs/operations.md#least-privilege',
   '53300':
     'All connections are taken: raise max_connections of PostgreSQL or the CONNECTION LIMIT of the role, ' +
-    'or lower READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS',
+    'or lower READ_CONNECTIONS, WRITE_CONNECTIONS, IMPORT_CONNECTIONS and WORKERS',
   '57P03': 'PostgreSQL is starting or stopping: try again',
 }
 

@@ -3,7 +3,7 @@ import { KeyChanges } from './key-changes.ts'
 
 /** How old what is known of a cached key may be (ADR 0007, docs/semantics.md#api-keys). */
 const MAX_AGE_ms = 1_000
-/** From this age on a key is reloaded in the background, so that no client in steady use ever waits for a load. */
+/** From this age on a key is reloaded in the background, so that a client in steady use seldom waits for a load. */
 const REFRESH_AGE_ms = 400
 const MAX_ENTRIES = 10_000
 

@@ -20,8 +20,10 @@ export const findKey = batchLoader(
 const selectFingerprint = prepare(
   (db) =>
     db.selectFrom('api_keys').select(
+      // Seeded by the key, since sums of hashes alone stay the same when two keys exchange what they have.
       sql<string>`concat_ws(' ', count(*), sum(hash_record_extended(
-          (project_id, key_id, secret_hash, scopes, expires_at, revoked_at), 0)))`.as('fingerprint'),
+          (secret_hash, scopes, expires_at, revoked_at),
+          hashtextextended(key_id, hashtextextended(project_id, 0)))))`.as('fingerprint'),
     ),
   { name: 'selectKeysFingerprint' },
 )

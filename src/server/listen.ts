@@ -7,7 +7,7 @@ export type Address = Pick<Config['server'], 'host' | 'port'>
 
 /** Listens; errors name the settings with this prefix. @returns the URL of the app */
 export const listen = (app: FastifyInstance, address: Address, prefix = ''): Promise<string> =>
-  explained(() => app.listen(address), address, prefix)
+  explained(() => app.listen({ host: address.host, port: address.port }), address, prefix)
 
 /** A port of the host that nothing listens on: the setting's or, if that is 0, any. */
 export const choosePort = ({ host, port }: Address): Promise<number> =>

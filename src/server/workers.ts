@@ -89,7 +89,8 @@ export class Workers {
       const { listening_ms, failure = end } = member
       const hasListened = listening_ms !== undefined
       if (signal.aborted) {
-        if (hasListened && !isOrderly) this.#cutOff.push(`${end} while it drained`)
+        const reason = member.failure === undefined ? '' : `: ${member.failure}`
+        if (hasListened && !isOrderly) this.#cutOff.push(`${end} while it drained${reason}`)
         return
       }
       if (!hasListened) this.#setFailed(worker, failure)

@@ -6,6 +6,7 @@ import { sql } from 'kysely'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
+import { parseKey } from '../../src/domain/api-key.ts'
 import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
 import { rowsOf } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
@@ -326,18 +327,19 @@ describe('projects delete', () => {
     expect((await rowsOf(api.db, 'demo')).contacts).toEqual([])
   })
 
-  test('makes a key that is created meanwhile fail as without the project', async () => {
+  test.each<[string, () => string[], RegExp]>([
+    ['created', () => ['create', '--project', 'demo'], /^flowtrail: Project demo does not exist\. .+\n$/],
+    ['rotated', () => ['rotate', parseKey(api.key)?.key_id ?? ''], /^flowtrail: Key \S+ does not exist\. .+\n$/],
+  ])('makes a key that is %s meanwhile fail as without the project', async (_, command, message) => {
     // API keys are deleted before groups.
     const groups = await holdLock(api.databaseUrl, 'LOCK TABLE groups IN SHARE MODE')
     const deleted = deleteDemo()
     await groups.waiting(1)
-    const created = flowtrail('keys', 'create', '--project', 'demo')
-    await Promise.race([created, groups.waiting(2)])
+    const inserted = flowtrail('keys', ...command())
+    await Promise.race([inserted, groups.waiting(2)])
     await groups.release()
     expect(await deleted).toEqual({ status: 0, stdout: expect.stringMatching(/^Deleted project demo, /), stderr: '' })
-    expect(await created).toMatchObject({
-      ...{ status: 1, stderr: 'flowtrail: Project demo does not exist. Run: flowtrail projects list\n' },
-    })
+    expect(await inserted).toMatchObject({ status: 1, stderr: expect.stringMatching(message) })
   })
 
   test('fails without the project, and without being asked', async () => {

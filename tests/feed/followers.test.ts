@@ -61,6 +61,16 @@ test('a wait ends at once when the followers are closed, also one that begins af
   expect(await followers.wait('events', 'p', 0, FOREVER_ms).ended).toBeUndefined()
 })
 
+test('a wait is ended by what comes in its own feed alone', async () => {
+  const rows = [{ ordinal: 1, events: 9, erasures: null }]
+  const executeQuery = async () => ({ rows })
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
+  const forErasure = followers.wait('erasures', 'p', 0, FOREVER_ms)
+  expect(await followers.wait('events', 'p', 0, FOREVER_ms).ended).toBe(9)
+  forErasure.cancel()
+  expect(await forErasure.ended).toBeUndefined()
+})
+
 test('nobody is asked when nobody waits', async () => {
   const executeQuery = vi.fn(async () => ({ rows: [] }))
   const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })

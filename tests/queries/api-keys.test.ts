@@ -112,6 +112,29 @@ test('the fingerprint of all keys changes when some are revoked at once, or remo
   expect(new Set(seen).size).toBe(4)
 })
 
+test.each<[string, UpdateObject<DB, 'api_keys'>, UpdateObject<DB, 'api_keys'>]>([
+  ['a revocation', { revoked_at: minute(5) }, { revoked_at: null }],
+  ['an expiry', { expires_at: minute(10) }, { expires_at: null }],
+  ['scopes', { scopes: ['events:write'] }, { scopes: ['read'] }],
+  ['a secret', { secret_hash: Buffer.alloc(32, 1) }, { secret_hash: Buffer.alloc(32) }],
+])('the fingerprint of all keys changes when %s is that of another key', async (_, one, other) => {
+  // Several, since sums of 64 bits tell some apart that are only added up.
+  const seen: string[] = []
+  for (const [first, second] of [
+    [one, other],
+    [other, one],
+  ] as const) {
+    for (const [key_id, change] of [
+      ['first', first],
+      ['second', second],
+    ] as const) {
+      await db.updateTable('api_keys').where('project_id', '=', 'a').where('key_id', '=', key_id).set(change).execute()
+    }
+    seen.push(await findKeysFingerprint(db))
+  }
+  expect(seen[1]).not.toBe(seen[0])
+})
+
 test('the fingerprint of all keys does not change with their use', async () => {
   const before = await findKeysFingerprint(db)
   await updateKeyUsed(db, 'a', 'first', minute(5))
