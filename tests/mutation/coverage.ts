@@ -11,8 +11,8 @@ export interface Coverage {
   functions: Map<string, Set<string>>
   /** How long each test file took, in milliseconds. */
   durations_ms: Map<string, number>
-  /** How long the slowest test took. */
-  slowestTest_ms: number
+  /** How long the slowest test of each test file took. */
+  slowestTests_ms: Map<string, number>
 }
 
 /**
@@ -59,8 +59,11 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   return {
     functions: new Map(functions),
     durations_ms: new Map(modules.map((module) => [module.relativeModuleId, module.diagnostic().duration])),
-    slowestTest_ms: Math.max(
-      ...modules.flatMap((module) => [...module.children.allTests()].map((test) => test.diagnostic()?.duration ?? 0)),
+    slowestTests_ms: new Map(
+      modules.map((module) => [
+        module.relativeModuleId,
+        Math.max(...[...module.children.allTests()].map((test) => test.diagnostic()?.duration ?? 0)),
+      ]),
     ),
   }
 }

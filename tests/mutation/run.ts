@@ -29,7 +29,7 @@ import type { Task, Verdict } from './worker.ts'
  */
 const { ONLY, MINUTES, VERBOSE } = process.env
 const TIME_LIMIT_ms = 60_000
-/** When a test that a mutant runs counts as failed: after this long, or this many times what the slowest test took. */
+/** When a test that runs a mutant counts as failed: after this long, or this many times what the slowest of its file took. */
 const MIN_TIMEOUT_ms = 10_000
 const TIMES_SLOWEST = 3
 
@@ -78,7 +78,8 @@ async function tryMutants(): Promise<void> {
   const server = await useServer()
   process.env.TEST_DATABASE_URL = server.url
   try {
-    const sandboxes = Array.from({ length: availableParallelism() }, (_, i) => path.join(home, String(i)))
+    // One more than cores, since tests wait for PostgreSQL, and those of mutants that hang for their timeout.
+    const sandboxes = Array.from({ length: availableParallelism() + 1 }, (_, i) => path.join(home, String(i)))
     for (const sandbox of sandboxes) createSandbox(sandbox)
     const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
     const remaining = trials()
@@ -121,8 +122,9 @@ function* trials(): Generator<Mutant, undefined> {
 }
 
 async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, coverage: Coverage): Promise<void> {
-  const timeout_ms = Math.max(MIN_TIMEOUT_ms, TIMES_SLOWEST * coverage.slowestTest_ms)
-  let worker = await startWorker(sandbox, timeout_ms)
+  const timeout_ms = (test: string) =>
+    Math.max(MIN_TIMEOUT_ms, TIMES_SLOWEST * (coverage.slowestTests_ms.get(test) ?? 0))
+  let worker = await startWorker(sandbox)
   for (let next = remaining.next(); !next.done; next = remaining.next()) {
     const mutant = next.value
     const { file, name, line } = mutant
@@ -132,13 +134,18 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
     const killers = tally.killers.filter((test) => fast.includes(test) || slow.includes(test))
     // Slow tests will not find out what there is a reason for.
     const tests = [...new Set([...killers, ...fast, ...(hasReason(mutant) ? [] : slow)])]
-    const verdict = await judge(worker, { file, text: mutated(text, mutant), tests })
+    const task = {
+      file,
+      text: mutated(text, mutant),
+      tests: tests.map((name) => ({ name, timeout_ms: timeout_ms(name) })),
+    }
+    const verdict = await judge(worker, task)
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
     if (verdict === 'timed out') {
       worker.kill('SIGKILL')
       writeFileSync(path.join(sandbox, file), text)
-      worker = await startWorker(sandbox, timeout_ms)
+      worker = await startWorker(sandbox)
     } else if (verdict.killer !== undefined) {
       tally.killers = [...new Set([verdict.killer, ...tally.killers])]
     } else {
@@ -165,8 +172,8 @@ function finish(file: string): void {
   console.log(`${file}: ${tally.mutants - tally.survivors.length} of ${tally.mutants}`)
 }
 
-async function startWorker(sandbox: string, timeout_ms: number): Promise<ChildProcess> {
-  const worker = fork(path.join(import.meta.dirname, 'worker.ts'), [String(timeout_ms)], {
+async function startWorker(sandbox: string): Promise<ChildProcess> {
+  const worker = fork(path.join(import.meta.dirname, 'worker.ts'), {
     cwd: sandbox,
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })

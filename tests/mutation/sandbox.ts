@@ -17,7 +17,7 @@ const EXCLUDED = [
   'tests/faults/trials/**',
   'tests/contract/{diff,release,checks-bite}.test.ts',
   'tests/contract/{proxy,sdks}/**',
-  'tests/database/catalog.test.ts',
+  'tests/database/{catalog,upgrade}.test.ts',
 ]
 
 class AsGiven implements TestSequencer {

@@ -8,7 +8,13 @@ export interface Task {
   file: string
   text: string
   /** Run one after another until one fails. */
-  tests: readonly string[]
+  tests: readonly TestFile[]
+}
+
+export interface TestFile {
+  name: string
+  /** Far more than any of its tests takes; a mutant may make one wait for ever. */
+  timeout_ms: number
 }
 
 /** The test file that failed, and its failure; undefined when all passed. */
@@ -19,15 +25,6 @@ export interface Verdict {
   error?: string
 }
 
-/** Far more than any test takes; a mutant may make one wait for ever. */
-const timeout_ms = Number(process.argv[2])
-const TIMEOUTS = {
-  testTimeout: timeout_ms,
-  hookTimeout: timeout_ms,
-  teardownTimeout: 2_000,
-  expect: { poll: { timeout: timeout_ms / 2 } },
-}
-
 // A process of its own for each sandbox, its current directory, since a mutant may make it hang.
 const sandbox = process.cwd()
 const vitest = await createVitest(
@@ -36,7 +33,7 @@ const vitest = await createVitest(
   {
     test: {
       ...vitestOptions(),
-      ...TIMEOUTS,
+      teardownTimeout: 2_000,
       isolate: false,
       maxWorkers: 1,
       bail: 1,
@@ -61,18 +58,27 @@ process.on('disconnect', () => void vitest.close().finally(() => process.exit())
 process.send?.('ready')
 
 /** The first test file runs alone, since it most often fails; the others in one run that shares modules. */
-async function runUntilFailure(tests: readonly string[]): Promise<Verdict> {
+async function runUntilFailure(tests: readonly TestFile[]): Promise<Verdict> {
   const groups = [tests.slice(0, 1), tests.slice(1)]
   for (const group of groups.filter(({ length }) => length > 0)) {
+    setTimeouts(Math.max(...group.map(({ timeout_ms }) => timeout_ms)))
     // It counts the failures of earlier runs, too.
     vitest.state.filesMap.clear()
-    const { testModules, unhandledErrors } = await vitest.runTestSpecifications(group.map(specificationOf))
+    const { testModules, unhandledErrors } = await vitest.runTestSpecifications(
+      group.map(({ name }) => specificationOf(name)),
+    )
     const failed = testModules.find((module) => module.state() === 'failed')
     if (failed) return { killer: failed.relativeModuleId, failure: failureOf(failed) }
     const [unhandled] = unhandledErrors as Error[]
-    if (unhandled) return { killer: group[0], failure: unhandled.message }
+    if (unhandled) return { killer: group[0]?.name, failure: unhandled.message }
   }
   return {}
+}
+
+/** Of the runs that follow. */
+function setTimeouts(timeout_ms: number): void {
+  const timeouts = { testTimeout: timeout_ms, hookTimeout: timeout_ms, expect: { poll: { timeout: timeout_ms / 2 } } }
+  for (const { config } of vitest.projects) Object.assign(config, timeouts)
 }
 
 function specificationOf(test: string): TestSpecification {
