@@ -13,6 +13,7 @@ import { DOCUMENT_VIOLATED, document, watchResponses } from './contract.ts'
 import { createTestDatabase } from './database.ts'
 import { testAppExtensions } from './extensions.ts'
 import { searchedLogger } from './log-keys.ts'
+import './openapi-schema.ts'
 import { addTwins } from './twins.ts'
 
 export interface Call {

@@ -4,7 +4,7 @@ import { limitsAt, parseLine } from '../../src/transfer/records.ts'
 
 type Of<T extends DemoRecord['type']> = Extract<DemoRecord, { type: T }>
 
-const ENTRIES = 5000
+const ENTRIES = 1000
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/
 
 const take = (entries: number, projectId?: string): DemoRecord[] => [...demoRecords({ entries, projectId })]
