@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { startVitest } from 'vitest/node'
+import { failureOf } from './failure.ts'
 import { functionAt, reportingFunctions } from './functions.ts'
 import type { Mutant } from './mutants.ts'
 import { vitestOptions } from './sandbox.ts'
@@ -46,10 +47,10 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
     },
   )
   const modules = vitest.state.getTestModules()
-  const failed = modules.filter((module) => !module.ok())
+  const failures = modules.filter((module) => !module.ok()).map((one) => `${one.relativeModuleId}: ${failureOf(one)}`)
   await vitest.close()
   process.exitCode = 0
-  if (failed.length > 0) throw new Error(`tests fail without any mutant: ${failed.map((one) => one.relativeModuleId)}`)
+  if (failures.length > 0) throw new Error(`tests fail without any mutant:\n${failures.join('\n')}`)
   for (const [file, text] of originals) writeFileSync(path.join(sandbox, file), text)
 
   const functions = readdirSync(directory).map(

@@ -11,7 +11,7 @@ export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database'
 
 /** Tests about documents, tools and processes, which check none of these folders or only repeat what others check. */
 const EXCLUDED = [
-  'tests/{browser,connectors,unit/bench,unit/mutation}/**',
+  'tests/{browser,connectors,deploy,unit/bench,unit/mutation}/**',
   'tests/cli/{readme,serve,tuning}.test.ts',
   'tests/unit/{imports,packages,references}.test.ts',
   'tests/faults/trials/**',
@@ -35,7 +35,7 @@ export const vitestOptions = (setupFiles: string[] = []) => ({
   globalSetup: ['tests/support/global-setup.ts'],
   setupFiles: [...setupFiles, 'tests/support/restore-globals.ts'],
   unstubEnvs: true,
-  maxWorkers: availableParallelism(),
+  maxWorkers: availableParallelism() + 1,
   // A failing assertion may print a whole response, about which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 })

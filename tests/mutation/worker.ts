@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { createVitest, type TestModule, type TestSpecification } from 'vitest/node'
+import { createVitest, type TestSpecification } from 'vitest/node'
+import { failureOf } from './failure.ts'
 import { vitestOptions } from './sandbox.ts'
 
 /** A change of a source file, and the test files to run against it. */
@@ -85,11 +86,4 @@ function specificationOf(test: string): TestSpecification {
   const specification = specifications.get(test)
   if (!specification) throw new Error(`${test} is no test file`)
   return specification
-}
-
-function failureOf(module: TestModule): string {
-  const [test] = module.children.allTests('failed')
-  if (test) return `${test.fullName}: ${test.result().errors?.[0]?.message.split('\n')[0]}`
-  const [error] = [module, ...module.children.allSuites()].flatMap((suite) => suite.errors())
-  return error?.message.split('\n')[0] ?? 'failed'
 }
