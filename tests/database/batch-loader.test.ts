@@ -100,7 +100,7 @@ test('keys whose parts are equal once they are joined are loaded each by itself'
 test('a later turn loads an equal key again, even while the first load is under way', async () => {
   const sent = watchStatements()
   const before = findProject(db, 'a')
-  await vi.waitUntil(() => sent().length === 1, { interval: 0 })
+  await vi.waitUntil(() => sent().length === 1, { timeout: 30_000, interval: 0 })
   const after = findProject(db, 'a')
   expect(await after).not.toBe(await before)
   expect(sent()).toHaveLength(2)

@@ -270,7 +270,7 @@ describe('a request that waits', () => {
     const wait = vi.spyOn(Followers.prototype, 'wait')
     wait.mockReturnValueOnce({ ended: Promise.resolve(query.after + 1), cancel: () => {} })
     const waiting = feed(app, { ...query, wait: 30 })
-    await vi.waitFor(() => expect(wait).toHaveBeenCalledTimes(2))
+    await expect.poll(() => wait).toHaveBeenCalledTimes(2)
     wait.mockRestore()
     const event = await record(app, 'there')
     const { events } = await waiting
@@ -323,7 +323,7 @@ describe('a request that waits', () => {
     const query = await end(app)
     const wait = vi.spyOn(Followers.prototype, 'wait')
     const waiting = feed(app, { ...query, wait: 30 })
-    await vi.waitFor(() => expect(wait).toHaveBeenCalled())
+    await expect.poll(() => wait).toHaveBeenCalled()
     wait.mockRestore()
     const [{ events, cursor, headers }] = await Promise.all([waiting, app.close()])
     expect(events).toEqual([])

@@ -75,7 +75,7 @@ test('nobody is asked when nobody waits', async () => {
   const executeQuery = vi.fn(async () => ({ rows: [] }))
   const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
   const wait = followers.wait('events', 'p', 0, FOREVER_ms)
-  await vi.waitFor(() => expect(executeQuery.mock.calls.length).toBeGreaterThan(1), { interval: 1 })
+  await expect.poll(() => executeQuery.mock.calls.length, { interval: 1 }).toBeGreaterThan(1)
   wait.cancel()
   await wait.ended
   const asked = executeQuery.mock.calls.length

@@ -345,7 +345,7 @@ test('an import that is cut off leaves nothing, and its place to others', async 
     await new Promise((resolve) => socket.once('close', resolve))
   }
   // The service may learn of it a little later.
-  await vi.waitFor(async () => expect((await send(visit(1).all, {}, own)).json()).toMatchObject({ added: 3 }))
+  await expect.poll(async () => (await send(visit(1).all, {}, own)).json()).toMatchObject({ added: 3 })
   expect((await own.call({ path: `/projects/demo/entries/${entry_id}` })).statusCode).toBe(404)
 })
 
@@ -437,7 +437,7 @@ describe('at most so many imports run at once', () => {
       const body = Buffer.from(linesOf(visit(5).all))
       expect(body.length).toBeGreaterThan(1_000)
       const waiting = importer.import('demo', Readable.from([body]))
-      await vi.waitFor(async () => expect(await import_('demo', 2_000)).toBe(400))
+      await expect.poll(() => import_('demo', 2_000)).toBe(400)
       return [waiting]
     })
   })

@@ -36,7 +36,7 @@ test('a database that takes a while is ready, and one that does not respond is n
   )
   serveProbes(probes, { basePath: '', metrics: async () => '', ready })
   const slow = probes.inject('/readyz')
-  await vi.waitUntil(() => ready.mock.calls.length === 1)
+  await expect.poll(() => ready.mock.calls).toHaveLength(1)
   await setTimeout(50)
   respond()
   expect((await slow).statusCode).toBe(200)

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
 import { type ImportError, type ImportProgress, importRecords } from '../../src/transfer/import.ts'
 import { holdLock } from '../support/waiting.ts'
@@ -438,7 +438,7 @@ test('a broken connection fails the import, and the next import gets a new one',
     (async function* () {
       yield `${toLines(lines)}\n`
       // This generator runs ahead of the import, which may not have begun.
-      await vi.waitUntil(async () => (await pool.query(kill)).rowCount)
+      await expect.poll(async () => (await pool.query(kill)).rowCount).toBe(1)
       yield toLines(lines)
     })(),
   )
