@@ -89,12 +89,14 @@ const ABOUT: Record<string, RegExp> = {
   http: /^tests\/(http|contract)\//,
 }
 
-/** How long the fast tests of a mutant may take together, in milliseconds of the coverage run. */
+/** How long the fast tests of a mutant may take together, and all of them, in milliseconds of the coverage run. */
 const FAST_ms = 15_000
+const ALL_ms = 60_000
 
 /**
  * The test files that run the function that a mutant changes: the one with the name of its file, those about its folder,
- * then others; the fastest first.
+ * then others; the fastest first. What runs while a module is loaded, nearly all test files run: of those that others
+ * would follow, only so many as take a minute.
  */
 export function testsOf(
   { functions, durations_ms }: Coverage,
@@ -112,9 +114,11 @@ export function testsOf(
   }
   const sorted = useful.sort((a, b) => rank(a) - rank(b) || duration(a) - duration(b))
   let total_ms = 0
-  const isFast = sorted.map((test) => {
+  const timed = sorted.map((test) => {
     total_ms += duration(test)
-    return total_ms <= FAST_ms
+    return { test, end_ms: total_ms }
   })
-  return { fast: sorted.filter((_, i) => isFast[i]), slow: sorted.filter((_, i) => !isFast[i]) }
+  const between = (from_ms: number, to_ms: number) =>
+    timed.filter(({ end_ms }) => end_ms > from_ms && end_ms <= to_ms).map(({ test }) => test)
+  return { fast: between(-1, FAST_ms), slow: between(FAST_ms, ALL_ms) }
 }
