@@ -90,13 +90,13 @@ const ABOUT: Record<string, RegExp> = {
 }
 
 /** How long the fast tests of a mutant may take together, and all of them, in milliseconds of the coverage run. */
-const FAST_ms = 15_000
-const ALL_ms = 60_000
+const FAST_ms = 10_000
+const ALL_ms = 30_000
 
 /**
  * The test files that run the function that a mutant changes: the one with the name of its file, those about its folder,
  * then others; the fastest first. What runs while a module is loaded, nearly all test files run: of those that others
- * would follow, only so many as take a minute.
+ * would follow, only so many as take half a minute.
  */
 export function testsOf(
   { functions, durations_ms }: Coverage,
