@@ -50,6 +50,21 @@ export const lockFreeProjects = prepare(
   { name: 'lockFreeProjects' },
 )
 
+/** An advisory lock: two numbers that no other program uses in the database. */
+const RECORDING_LOCK = sql`${sql.lit(0x666c6f77)}, ${sql.lit(1)}`
+
+/** Takes the recording lock until the transaction ends, if no other session has it. */
+export const tryLockRecording = prepare(
+  (db) => db.selectNoFrom(sql<boolean>`pg_try_advisory_xact_lock(${RECORDING_LOCK})`.as('is_held')),
+  { name: 'tryLockRecording' },
+)
+
+/** Waits for the recording lock, which the session gets that has waited longest, unless the transaction has it. */
+export const lockRecording = prepare(
+  (db) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${RECORDING_LOCK})`.as('lock')),
+  { name: 'lockRecording' },
+)
+
 export async function projectExists(db: Database, projectId: string): Promise<boolean> {
   const row = await db
     .selectFrom('projects')

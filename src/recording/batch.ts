@@ -13,7 +13,7 @@ import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
 import { insertEvents, selectNextPositions } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
-import { lockFreeProjects, lockProjects, setLockTimeout } from '../queries/projects.ts'
+import { lockFreeProjects, lockProjects, lockRecording, setLockTimeout, tryLockRecording } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent } from './custom-event.ts'
 import type { RecorderObserver } from './observer.ts'
@@ -43,18 +43,18 @@ export type Outcome =
  * three round trips, whatever the number of events.
  *
  * @param client in pipeline mode, so that statements sent together are one round trip
- * @param lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects are left
- * out. Only for events of one project, so that no two batches wait for each other
- * @param onCommit called with what the batch has added
+ * @param options.lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects
+ * are left out. Only for events of one project, so that no two batches wait for each other
+ * @param options.hasBegun whether `beginWithRecordingLock` has begun the transaction
+ * @param options.onCommit called with what the batch has added
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
  */
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
-  lockTimeout_ms?: number,
-  onCommit: RecorderObserver['onCommit'] = () => {},
+  { lockTimeout_ms, hasBegun = false, onCommit = () => {} }: BatchOptions = {},
 ): Promise<Outcome[]> {
-  const state = await lockAndRead(client, events, lockTimeout_ms)
+  const state = await lockAndRead(client, events, lockTimeout_ms, hasBegun)
   const now = toIsoTimestamp(new Date())
   const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
@@ -70,6 +70,31 @@ export async function recordBatch(
   const { length: contacts } = added.contacts
   onCommit({ events: newEvents.length, contacts, entries: newEntries.length, typeMismatches })
   return decisions.map(outcomeOf)
+}
+
+interface BatchOptions {
+  lockTimeout_ms?: number | undefined
+  hasBegun?: boolean
+  onCommit?: RecorderObserver['onCommit']
+}
+
+/**
+ * Begins a transaction that holds the recording lock, as one of all processes does at a time, so that recorders that take it
+ * never find a project locked by each other (ADR 0031). Nothing but speed depends on it.
+ *
+ * @returns whether another session had it
+ * @throws a lock timeout after this time, or the database's other errors
+ */
+export async function beginWithRecordingLock(client: pg.ClientBase, timeout_ms: number): Promise<{ waited: boolean }> {
+  const [, , tried] = await Promise.all([
+    timedQuery(client, 'BEGIN'),
+    run(client, setLockTimeout, [`${timeout_ms}ms`]),
+    run(client, tryLockRecording, []),
+    run(client, lockRecording, []),
+    // The batch waits for nothing that another one holds.
+    timedQuery(client, 'SET LOCAL lock_timeout TO DEFAULT'),
+  ])
+  return { waited: tried[0]?.is_held === false }
 }
 
 /** What is stored that the events' outcomes depend on, and what the events decided so far add to it. */
@@ -96,11 +121,12 @@ interface UsedKey {
   repeated: Replay | DuplicateInBatch
 }
 
-/** Begins the transaction, locks the projects' rows and reads what the events refer to. */
+/** Begins the transaction, unless it has begun, locks the projects' rows and reads what the events refer to. */
 async function lockAndRead(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
   lockTimeout_ms: number | undefined,
+  hasBegun: boolean,
 ): Promise<BatchState> {
   const names = events.flatMap(({ project_id, identifiers }) =>
     identifiers.flatMap(({ key, canonical, digest, otherType }) => {
@@ -116,7 +142,7 @@ async function lockAndRead(
   const waits = lockTimeout_ms !== undefined
 
   const [, , held, nextPositions, modules, owners, contacts, usedKeys] = await Promise.all([
-    timedQuery(client, 'BEGIN'),
+    !hasBegun && timedQuery(client, 'BEGIN'),
     waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     run(client, selectNextPositions, [projectIds]),

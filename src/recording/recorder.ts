@@ -3,7 +3,7 @@ import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
 import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import { Usage } from '../domain/usage.ts'
-import { type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
+import { beginWithRecordingLock, type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
 import { type EventOutcome, NO_OBSERVER, type RecorderObserver } from './observer.ts'
 import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
@@ -12,7 +12,7 @@ import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
 const MAX_ATTEMPTS = 5
 
 /**
- * A multi-project batch skips projects that are locked and so never waits. A single-project batch waits for the lock of its
+ * A multi-project batch skips projects that are locked and so waits for none. A single-project batch waits for the lock of its
  * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other.
  */
 type BatchKind = 'multi-project' | 'single-project'
@@ -20,11 +20,11 @@ type BatchKind = 'multi-project' | 'single-project'
 /** The state of the queues that each kind of batch takes events from. */
 const SOURCE_STATES = { 'multi-project': 'queued', 'single-project': 'locked' } as const
 
-interface Batch {
-  kind: BatchKind
-  queues: ProjectQueue[]
-  events: QueuedEvent[]
-}
+/** How long after others were last seen to write in the same projects they are taken to go on. */
+const CONTENTION_ms = 1_000
+
+/** How long a session that does not give the recording lock back is taken to go on: as long as PostgreSQL by default lets it. */
+const STUCK_LOCK_ms = 10_000
 
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
 type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
@@ -47,6 +47,9 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
  * A batch is one transaction that locks its projects' rows, so that the outcome is that of one event after another, with
  * several processes on one database too (docs/semantics.md#concurrency). A project is in one batch at a time. Its
  * events wait in a ProjectQueue, whose state (see the diagram there) decides which kind of batch takes them.
+ *
+ * While other processes record in the same projects, multi-project batches take a lock in turn (ADR 0031). A batch takes its
+ * events only once it has that, so that it is as large as the wait was long.
  */
 export class Recorder {
   readonly #pool: pg.Pool
@@ -54,8 +57,11 @@ export class Recorder {
   readonly #observer: RecorderObserver
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
-  /** How many more batches of each kind may run at a time. */
-  readonly #freeSlots: Record<BatchKind, number>
+  /** How many batches of each kind may run at a time. */
+  readonly #slots: number
+  readonly #running: Record<BatchKind, number> = { 'multi-project': 0, 'single-project': 0 }
+  #isContendedUntil_ms = Number.NEGATIVE_INFINITY
+  #isLockStuckUntil_ms = Number.NEGATIVE_INFINITY
   /** Connections of batches that just ended, for those that begin in the same turn of the event loop. */
   readonly #warmConnections: pg.PoolClient[] = []
   #pendingEvents = 0
@@ -71,8 +77,7 @@ export class Recorder {
     this.#observer = observer
     this.#options = { ...RECORDER_DEFAULTS, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
-    const half = Math.max(1, Math.floor(pool.options.max / 2))
-    this.#freeSlots = { 'multi-project': half, 'single-project': half }
+    this.#slots = Math.max(1, Math.floor(pool.options.max / 2))
   }
 
   /** How many events wait or are being recorded, and of how many projects: none when the recorder is idle. */
@@ -126,41 +131,64 @@ export class Recorder {
 
   #startBatches(): void {
     for (const kind of ['multi-project', 'single-project'] as const) {
-      while (this.#freeSlots[kind] > 0) {
-        const batch = this.#nextBatch(kind)
-        if (batch.events.length === 0) break
-        void this.#run(batch)
-      }
+      while (this.#hasSlot(kind) && this.#hasEvents(kind)) void this.#run(kind)
     }
     for (const connection of this.#warmConnections.splice(0)) connection.release()
   }
 
-  /** Takes events for a batch of this kind; an empty one when none wait for it. */
-  #nextBatch(kind: BatchKind): Batch {
+  #hasSlot(kind: BatchKind): boolean {
+    return this.#running[kind] < (kind === 'multi-project' && this.#takesTurns ? 1 : this.#slots)
+  }
+
+  #hasEvents(kind: BatchKind): boolean {
+    return this.#queues.values().some(({ state }) => state === SOURCE_STATES[kind])
+  }
+
+  /** Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. */
+  get #takesTurns(): boolean {
+    const now_ms = performance.now()
+    return now_ms < this.#isContendedUntil_ms && now_ms >= this.#isLockStuckUntil_ms
+  }
+
+  #noteContention(): void {
+    this.#isContendedUntil_ms = performance.now() + CONTENTION_ms
+  }
+
+  /** Takes events for a batch of this kind. */
+  #take(kind: BatchKind): { queues: ProjectQueue[]; events: QueuedEvent[] } {
     const { maxBatchSize } = this.#options
-    const batch: Batch = { kind, queues: [], events: [] }
+    const queues: ProjectQueue[] = []
+    const events: QueuedEvent[] = []
     for (const queue of this.#queues.values()) {
       if (queue.state !== SOURCE_STATES[kind]) continue
-      batch.queues.push(queue)
-      batch.events.push(...queue.take(maxBatchSize - batch.events.length))
-      if (kind === 'single-project' || batch.events.length === maxBatchSize) break
+      queues.push(queue)
+      events.push(...queue.take(maxBatchSize - events.length))
+      if (kind === 'single-project' || events.length === maxBatchSize) break
     }
-    return batch
+    return { queues, events }
   }
 
   /** Records a batch and settles its events; those of locked projects go back to their queues. Never rejects. */
-  async #run({ kind, queues, events }: Batch): Promise<void> {
-    this.#freeSlots[kind] -= 1
+  async #run(kind: BatchKind): Promise<void> {
+    this.#running[kind] += 1
+    const begun = kind === 'multi-project' && this.#takesTurns ? await this.#beginInTurn() : undefined
+    const { queues, events } = this.#take(kind)
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
     const [expired, current] = partition(events, ({ queued_ms }) => now_ms - queued_ms > maxQueueWait_ms)
     for (const { reject } of expired) reject(serviceUnavailable())
     if (expired.length > 0) this.#observer.onOverload(expired.length)
+    if (begun && current.length === 0) {
+      // Sent ahead of what the connection is used for next, which notices a broken one.
+      begun.query('ROLLBACK').catch(() => {})
+      this.#warmConnections.push(begun)
+    }
 
     const record = () =>
       this.#record(
         current.map(({ event }) => event),
         kind === 'single-project' ? lockTimeout_ms : undefined,
+        begun,
       )
     const outcomes = await (this.#observer.aroundBatch?.({ kind, events: current }, record) ?? record())
 
@@ -175,7 +203,8 @@ export class Recorder {
     const locked = current.filter((_, i) => outcomes[i]?.status === 'locked')
     const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
     for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
-    this.#freeSlots[kind] += 1
+    this.#running[kind] -= 1
+    if (kind === 'multi-project' && locked.length > 0 && !begun) this.#noteContention()
     // Before the callers go on: PostgreSQL records the next batches while they send their responses.
     this.#startBatches()
     for (const [i, queued] of current.entries()) settle(queued, outcomes[i] as RecorderOutcome)
@@ -188,12 +217,20 @@ export class Recorder {
     if (queue.state !== 'idle') this.#queues.set(queue.projectId, queue)
   }
 
-  /** Records events in one transaction; one by one when it fails and the database is available. */
-  async #record(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
+  /**
+   * Records events in one transaction; one by one when it fails and the database is available.
+   *
+   * @param begun a connection whose transaction has begun, for the first attempt
+   */
+  async #record(
+    events: readonly EventToRecord[],
+    lockTimeout_ms?: number,
+    begun?: pg.PoolClient,
+  ): Promise<RecorderOutcome[]> {
     if (events.length === 0) return []
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.#transaction(events, lockTimeout_ms)
+        return await this.#transaction(events, lockTimeout_ms, attempt === 1 ? begun : undefined)
       } catch (error) {
         if (isLockTimeout(error)) return events.map(() => LOCKED)
         // Each time, a connection with plans from before the change is closed, so that this ends.
@@ -224,13 +261,45 @@ export class Recorder {
     return outcomes
   }
 
-  /** @throws an error that isUnavailable when it is unknown whether the transaction was committed: it must not be repeated */
-  async #transaction(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<Outcome[]> {
-    const connection = this.#warmConnections.pop() ?? (await this.#pool.connect())
+  /**
+   * @returns a connection with a transaction that holds the recording lock; none when that takes too long, or the database is
+   * away, as the batch will find out
+   */
+  async #beginInTurn(): Promise<pg.PoolClient | undefined> {
     try {
-      const outcomes = await recordBatch(connection, events, lockTimeout_ms, this.#observer.onCommit)
-      this.#warmConnections.push(connection)
-      return outcomes
+      const connection = await this.#connect()
+      const begin = () => beginWithRecordingLock(connection, this.#options.lockTimeout_ms)
+      const { waited } = await this.#orRollBack(connection, begin)
+      if (waited) this.#noteContention()
+      return connection
+    } catch {
+      this.#isLockStuckUntil_ms = performance.now() + STUCK_LOCK_ms
+      return undefined
+    }
+  }
+
+  /** @throws an error that isUnavailable when it is unknown whether the transaction was committed: it must not be repeated */
+  async #transaction(
+    events: readonly EventToRecord[],
+    lockTimeout_ms?: number,
+    begun?: pg.PoolClient,
+  ): Promise<Outcome[]> {
+    const connection = begun ?? (await this.#connect())
+    const { onCommit } = this.#observer
+    const options = { lockTimeout_ms, hasBegun: begun !== undefined, onCommit }
+    const outcomes = await this.#orRollBack(connection, () => recordBatch(connection, events, options))
+    this.#warmConnections.push(connection)
+    return outcomes
+  }
+
+  async #connect(): Promise<pg.PoolClient> {
+    return this.#warmConnections.pop() ?? (await this.#pool.connect())
+  }
+
+  /** Rolls back and releases the connection when the work fails. */
+  async #orRollBack<T>(connection: pg.PoolClient, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
     } catch (error) {
       const isRolledBack = await connection.query('ROLLBACK').then(
         () => true,

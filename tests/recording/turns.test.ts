@@ -1,0 +1,143 @@
+import { setImmediate } from 'node:timers/promises'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { openWritePool } from '../../src/database/open.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
+import type { TestApp } from '../support/app.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
+import { createRecordingApp, parsedEvent, stopClock, watchStatements } from './fixture.ts'
+
+// How a recorder takes turns with those of other processes, in whose place the tests hold locks (ADR 0031).
+
+/** As it takes turns after it has seen contention. */
+const CONTENTION_ms = 1_000
+const STUCK_LOCK_ms = 10_000
+
+let api: TestApp
+beforeAll(async () => {
+  api = await createRecordingApp()
+})
+afterAll(() => api.close())
+
+let advance: (by_ms: number) => void
+let recorder: Recorder
+beforeEach(() => {
+  ;({ advance } = stopClock())
+  const pool = openWritePool(api.databaseUrl, { max: 4 })
+  onTestFinished(() => pool.end())
+  recorder = new Recorder(pool, { lockTimeout_ms: 10_000 })
+})
+
+const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())
+
+/** Holds the recording lock. */
+async function holdTurn() {
+  const turn = await holdLock(api.databaseUrl, `SELECT pg_advisory_xact_lock(${0x666c6f77}, 1)`)
+  onTestFinished(() => turn.release())
+  return turn
+}
+
+/** Lets the recorder find a project locked. */
+async function contend(): Promise<void> {
+  const other = await holdProject(api.databaseUrl, 'other')
+  const recorded = record('other')
+  await other.waiting(1)
+  await other.release()
+  await recorded
+}
+
+async function expectTurn(): Promise<void> {
+  const turn = await holdTurn()
+  const recorded = record()
+  await turn.waiting(1)
+  await turn.release()
+  await recorded
+}
+
+async function expectNoTurn(): Promise<void> {
+  const turn = await holdTurn()
+  await record()
+  await turn.release()
+}
+
+test('a recorder that is alone waits for nobody', async () => {
+  await record()
+  await expectNoTurn()
+})
+
+test('one that finds a project locked takes turns for a second', async () => {
+  await contend()
+  advance(CONTENTION_ms - 1)
+  await expectTurn()
+})
+
+test('one that nobody kept waiting meanwhile takes none any more', async () => {
+  await contend()
+  advance(CONTENTION_ms - 1)
+  await record()
+  advance(1)
+  await expectNoTurn()
+})
+
+test('one that is kept waiting takes turns for another second', async () => {
+  await contend()
+  advance(CONTENTION_ms - 1)
+  await expectTurn()
+  advance(CONTENTION_ms - 1)
+  await expectTurn()
+  advance(CONTENTION_ms)
+  await expectNoTurn()
+})
+
+test('what is locked in its turn is so by an import, and prolongs nothing', async () => {
+  await contend()
+  advance(CONTENTION_ms - 1)
+  await contend()
+  advance(1)
+  await expectNoTurn()
+})
+
+test('a batch takes its events when its turn has come', async () => {
+  await contend()
+  const turn = await holdTurn()
+  const { transactions } = watchStatements()
+  const recorded = [record()]
+  await turn.waiting(1)
+  recorded.push(record(), record('third'))
+  await setImmediate()
+  await turn.release()
+  await Promise.all(recorded)
+  expect(transactions()).toBe(1)
+})
+
+test('a turn lasts until the events are committed', async () => {
+  await contend()
+  const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
+  const recorded = record()
+  await table.waiting(1)
+  const { rows } = await table.query("SELECT granted FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2")
+  expect(rows).toEqual([{ granted: true }])
+  await table.release()
+  await recorded
+})
+
+test('a lock that is not given back delays one batch, and the next one only later', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 4 })
+  onTestFinished(() => pool.end())
+  recorder = new Recorder(pool, { lockTimeout_ms: 10 })
+  await contend()
+  const turn = await holdTurn()
+  const { lockTimeouts } = watchStatements()
+  await record()
+  await record()
+  expect(lockTimeouts()).toBe(1)
+  await turn.release()
+  advance(STUCK_LOCK_ms - 1)
+  await contend()
+  await expectNoTurn()
+  advance(1)
+  const again = await holdTurn()
+  const before = lockTimeouts()
+  await record()
+  expect(lockTimeouts() - before).toBe(1)
+  await again.release()
+})
