@@ -38,6 +38,8 @@ export interface RecorderObserver {
   onRetry(): void
   /** An event begins to wait. Called where its caller's code runs; the batch has the same object. */
   onQueue?(event: object): void
+  /** Runs work that is for no one request, wherever it is called. */
+  detached?<Result>(work: () => Result): Result
   /** Runs what records a batch. */
   aroundBatch?<Outcomes extends readonly { status: string }[]>(
     batch: QueuedBatch,

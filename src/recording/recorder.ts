@@ -171,7 +171,9 @@ export class Recorder {
   /** Records a batch and settles its events; those of locked projects go back to their queues. Never rejects. */
   async #run(kind: BatchKind): Promise<void> {
     this.#running[kind] += 1
-    const begun = kind === 'multi-project' && this.#takesTurns ? await this.#beginInTurn() : undefined
+    const begin = () => this.#beginInTurn()
+    const isInTurn = kind === 'multi-project' && this.#takesTurns
+    const begun = isInTurn ? await (this.#observer.detached?.(begin) ?? begin()) : undefined
     const { queues, events } = this.#take(kind)
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()

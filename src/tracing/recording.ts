@@ -13,9 +13,12 @@ interface Share {
  * serves many requests, so it is linked to all that are recorded, and a child of the first, so that a sampler takes it
  * whenever it takes one of them. Each of them has a span of its wait in the queue, which is linked to the batch.
  */
-export function traceRecording(spans: Spans): Required<Pick<RecorderObserver, 'onQueue' | 'aroundBatch'>> {
+export function traceRecording(spans: Spans): Required<Pick<RecorderObserver, 'onQueue' | 'detached' | 'aroundBatch'>> {
   const requests = new WeakMap<object, Span>()
+  // Not in the span of the request whose batch came before, of which this is run.
+  const detached = <Result>(work: () => Result): Result => spans.run(undefined, work)
   return {
+    detached,
     onQueue(event) {
       const request = spans.current
       if (request) requests.set(event, request)
@@ -29,8 +32,7 @@ export function traceRecording(spans: Spans): Required<Pick<RecorderObserver, 'o
         shares.set(request, { queued_ms, events: others + 1 })
       }
       const [first] = shares.keys()
-      // Not in the span of the request whose batch came before, of which this is run.
-      if (!first) return spans.run(undefined, record)
+      if (!first) return detached(record)
       const now_ms = performance.now()
       const links = [...shares.keys()].map((request) => ({ context: request.spanContext() }))
       const attributes = { 'flowtrail.batch.kind': kind, 'flowtrail.events': events.length }

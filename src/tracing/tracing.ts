@@ -27,7 +27,7 @@ export interface Tracing {
   /** Traces the requests of an app from now on. */
   traceRequests: (app: FastifyInstance) => void
   /** The part of a recorder's observer that traces it. */
-  recording: Required<Pick<RecorderObserver, 'onQueue' | 'aroundBatch'>>
+  recording: Required<Pick<RecorderObserver, 'onQueue' | 'detached' | 'aroundBatch'>>
   /** Exports what is not exported yet, or gives up in the time of the exporter's timeout. Never rejects. */
   stop: () => Promise<void>
 }

@@ -13,6 +13,7 @@ import { traceRecording } from '../../src/tracing/recording.ts'
 import { traceRequests } from '../../src/tracing/requests.ts'
 import { Spans } from '../../src/tracing/spans.ts'
 import { startTracing, type Tracing } from '../../src/tracing/tracing.ts'
+import { stopClock } from '../recording/fixture.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 import { IS_REMOTE, KIND, type OtlpReceiver, type ReceivedSpan, receiveTraces } from '../support/otlp.ts'
 import { freePort } from '../support/service.ts'
@@ -209,6 +210,8 @@ describe('of a service', () => {
   })
 
   test('the events of one request share the span of their wait', async () => {
+    // The service would let others have a turn after some milliseconds, and begin the batch with the first event.
+    stopClock()
     const events = ['a', 'b'].map((idempotency_key) => ({ ...EVENT, idempotency_key }))
     const { all, find } = await traceOf({ method: 'POST', path: '/projects/demo/events/batch', body: { events } })
     expect(all.filter(({ name }) => name === 'queue')).toHaveLength(1)
@@ -334,6 +337,11 @@ describe('spans', () => {
     // The request whose batch came before.
     await spans.run(spans.start('other', {}), () => aroundBatch({ kind: 'single-project', events: [event] }, record))
     expect(exporter.getFinishedSpans()).toEqual([])
+  })
+
+  test('what is for no one request is in the span of none', () => {
+    const { detached } = traceRecording(spans)
+    expect(spans.run(spans.start('other', {}), () => detached(() => spans.current ?? 'none'))).toBe('none')
   })
 
   test('a response of 500 and above is an error', async () => {

@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
-import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
+import { NO_OBSERVER } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -22,10 +23,14 @@ let advance: (by_ms: number) => void
 let recorder: Recorder
 beforeEach(() => {
   ;({ advance } = stopClock())
+  recorder = createRecorder()
+})
+
+function createRecorder(observer = NO_OBSERVER, lockTimeout_ms = 10_000): Recorder {
   const pool = openWritePool(api.databaseUrl, { max: 4 })
   onTestFinished(() => pool.end())
-  recorder = new Recorder(pool, { lockTimeout_ms: 10_000 })
-})
+  return new Recorder(pool, { lockTimeout_ms }, observer)
+}
 
 const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())
 
@@ -109,6 +114,16 @@ test('a batch takes its events when its turn has come', async () => {
   expect(transactions()).toBe(1)
 })
 
+test('the wait for a turn is of no request, and a trace leaves it out', async () => {
+  const observer = { ...NO_OBSERVER, detached: <Result>(work: () => Result): Result => work() }
+  const detached = vi.spyOn(observer, 'detached')
+  recorder = createRecorder(observer)
+  await contend()
+  expect(detached).not.toHaveBeenCalled()
+  await record()
+  expect(detached).toHaveBeenCalledOnce()
+})
+
 test('a turn lasts until the events are committed', async () => {
   await contend()
   const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
@@ -121,9 +136,7 @@ test('a turn lasts until the events are committed', async () => {
 })
 
 test('a lock that is not given back delays one batch, and the next one only later', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 4 })
-  onTestFinished(() => pool.end())
-  recorder = new Recorder(pool, { lockTimeout_ms: 10 })
+  recorder = createRecorder(NO_OBSERVER, 10)
   await contend()
   const turn = await holdTurn()
   const { lockTimeouts } = watchStatements()
