@@ -89,7 +89,7 @@ export interface RecorderOptions {
   maxQueuedEvents: number
   /** How long an event may wait until a batch records it, in milliseconds. */
   maxQueueWait_ms: number
-  /** How long a batch waits for its project's lock before it makes room for other projects, or for the recording lock. In milliseconds. */
+  /** How long a single-project batch waits for the project's lock before it makes room for other projects, in milliseconds. */
   lockTimeout_ms: number
   /** The most events of one transaction. */
   maxBatchSize: number

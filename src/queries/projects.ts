@@ -50,7 +50,7 @@ export const lockFreeProjects = prepare(
   { name: 'lockFreeProjects' },
 )
 
-/** An advisory lock: two numbers that no other program uses in the database. */
+/** An advisory lock: `flow` in ASCII, and a number. If another program takes it in the same database, batches are slower. */
 const RECORDING_LOCK = sql`${sql.lit(0x666c6f77)}, ${sql.lit(1)}`
 
 /** Takes the recording lock until the transaction ends, if no other session has it. */
@@ -59,7 +59,7 @@ export const tryLockRecording = prepare(
   { name: 'tryLockRecording' },
 )
 
-/** Waits for the recording lock, which the session gets that has waited longest, unless the transaction has it. */
+/** Waits for the recording lock, unless the transaction has it. It goes to the session that has waited longest. */
 export const lockRecording = prepare(
   (db) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${RECORDING_LOCK})`.as('lock')),
   { name: 'lockRecording' },

@@ -79,8 +79,8 @@ interface BatchOptions {
 }
 
 /**
- * Begins a transaction that holds the recording lock, as one of all processes does at a time, so that recorders that take it
- * never find a project locked by each other (ADR 0031). Nothing but speed depends on it.
+ * Begins a transaction that holds the recording lock, as one of all processes does at a time, so that multi-project batches
+ * that take it never find a project locked by each other (ADR 0031). Nothing but speed depends on it.
  *
  * @returns whether another session had it
  * @throws a lock timeout after this time, or the database's other errors
@@ -91,7 +91,7 @@ export async function beginWithRecordingLock(client: pg.ClientBase, timeout_ms: 
     run(client, setLockTimeout, [`${timeout_ms}ms`]),
     run(client, tryLockRecording, []),
     run(client, lockRecording, []),
-    // The batch waits for nothing that another one holds.
+    // The batch itself waits as long as one without a turn, for a table that a migration has locked, for example.
     timedQuery(client, 'SET LOCAL lock_timeout TO DEFAULT'),
   ])
   return { waited: tried[0]?.is_held === false }

@@ -20,11 +20,20 @@ type BatchKind = 'multi-project' | 'single-project'
 /** The state of the queues that each kind of batch takes events from. */
 const SOURCE_STATES = { 'multi-project': 'queued', 'single-project': 'locked' } as const
 
-/** How long after others were last seen to write in the same projects they are taken to go on. */
+/** How long after it has met others at the recording lock, or a project that they had locked, a recorder takes turns. */
 const CONTENTION_ms = 1_000
 
-/** How long a session that does not give the recording lock back is taken to go on: as long as PostgreSQL by default lets it. */
-const STUCK_LOCK_ms = 10_000
+/**
+ * How long after it last found a project locked at the most. Then it goes without a turn once, and finds out whether they still
+ * write in the same projects: else those that once met at an import would keep each other waiting for ever.
+ */
+const MAX_CONTENTION_ms = 10_000
+
+/** How long a batch waits for its turn: many times a batch of each of several processes. Less than any statement timeout. */
+const TURN_TIMEOUT_ms = 500
+
+/** How long a recorder goes without turns after one that did not come. */
+const STUCK_LOCK_ms = 2_000
 
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
 type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
@@ -60,6 +69,7 @@ export class Recorder {
   /** How many batches of each kind may run at a time. */
   readonly #slots: number
   readonly #running: Record<BatchKind, number> = { 'multi-project': 0, 'single-project': 0 }
+  #foundLocked_ms = Number.NEGATIVE_INFINITY
   #isContendedUntil_ms = Number.NEGATIVE_INFINITY
   #isLockStuckUntil_ms = Number.NEGATIVE_INFINITY
   /** Connections of batches that just ended, for those that begin in the same turn of the event loop. */
@@ -150,8 +160,9 @@ export class Recorder {
     return now_ms < this.#isContendedUntil_ms && now_ms >= this.#isLockStuckUntil_ms
   }
 
-  #noteContention(): void {
-    this.#isContendedUntil_ms = performance.now() + CONTENTION_ms
+  #renewTurns(): void {
+    const end_ms = this.#foundLocked_ms + MAX_CONTENTION_ms
+    this.#isContendedUntil_ms = Math.min(performance.now() + CONTENTION_ms, end_ms)
   }
 
   /** Takes events for a batch of this kind. */
@@ -206,7 +217,10 @@ export class Recorder {
     const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
     for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
     this.#running[kind] -= 1
-    if (kind === 'multi-project' && locked.length > 0 && !begun) this.#noteContention()
+    if (kind === 'multi-project' && locked.length > 0 && !begun) {
+      this.#foundLocked_ms = performance.now()
+      this.#renewTurns()
+    }
     // Before the callers go on: PostgreSQL records the next batches while they send their responses.
     this.#startBatches()
     for (const [i, queued] of current.entries()) settle(queued, outcomes[i] as RecorderOutcome)
@@ -270,12 +284,12 @@ export class Recorder {
   async #beginInTurn(): Promise<pg.PoolClient | undefined> {
     try {
       const connection = await this.#connect()
-      const begin = () => beginWithRecordingLock(connection, this.#options.lockTimeout_ms)
+      const begin = () => beginWithRecordingLock(connection, TURN_TIMEOUT_ms)
       const { waited } = await this.#orRollBack(connection, begin)
-      if (waited) this.#noteContention()
+      if (waited) this.#renewTurns()
       return connection
-    } catch {
-      this.#isLockStuckUntil_ms = performance.now() + STUCK_LOCK_ms
+    } catch (error) {
+      if (isLockTimeout(error)) this.#isLockStuckUntil_ms = performance.now() + STUCK_LOCK_ms
       return undefined
     }
   }

@@ -122,7 +122,7 @@ const MAKE_HOLDS = `
     WHEN (NEW.custom_event_name LIKE 'held at commit %') EXECUTE FUNCTION hold();`
 
 const FIND_HELD = `SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database
-  WHERE datname = current_database() AND locktype = 'advisory' AND objid = $1 AND NOT granted`
+  WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 1 AND objid = $1 AND NOT granted`
 
 const FIND_BLOCKED =
   'SELECT FROM pg_stat_activity WHERE datname = current_database() AND $1 = ANY (pg_blocking_pids(pid))'

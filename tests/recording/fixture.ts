@@ -184,6 +184,7 @@ export function stopClock() {
     advance: (by_ms: number) => {
       now_ms += by_ms
     },
+    goOn: () => clock.mockRestore(),
   }
 }
 
