@@ -91,8 +91,9 @@ export async function beginWithRecordingLock(client: pg.ClientBase, timeout_ms: 
     run(client, setLockTimeout, [`${timeout_ms}ms`]),
     run(client, tryLockRecording, []),
     run(client, lockRecording, []),
-    // The batch itself waits as long as one without a turn, for a table that a migration has locked, for example.
-    timedQuery(client, 'SET LOCAL lock_timeout TO DEFAULT'),
+    // The batch itself waits as long as one without a turn, for a table that a migration has locked, for example. By `run`
+    // like the others, so that of their errors the first one is seen, which is the lock timeout.
+    run(client, setLockTimeout, ['0']),
   ])
   return { waited: tried[0]?.is_held === false }
 }

@@ -177,7 +177,8 @@ export function watchStatements() {
 
 /** Stops the recorder's clock until the test ends: it shows what the test makes of it. */
 export function stopClock() {
-  let now_ms = performance.now()
+  // Whole, so that sums are exact.
+  let now_ms = Math.ceil(performance.now())
   const clock = vi.spyOn(performance, 'now').mockImplementation(() => now_ms)
   onTestFinished(() => clock.mockRestore())
   return {
