@@ -62,7 +62,7 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
  */
 export class Recorder {
   readonly #pool: pg.Pool
-  readonly #options: RecorderOptions
+  readonly #options: RecorderOptions & { turnTimeout_ms: number }
   readonly #observer: RecorderObserver
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
@@ -82,10 +82,14 @@ export class Recorder {
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
    * waiting
    */
-  constructor(pool: pg.Pool, options: Partial<RecorderOptions> = {}, observer = NO_OBSERVER) {
+  constructor(
+    pool: pg.Pool,
+    options: Partial<RecorderOptions> & { turnTimeout_ms?: number } = {},
+    observer = NO_OBSERVER,
+  ) {
     this.#pool = pool
     this.#observer = observer
-    this.#options = { ...RECORDER_DEFAULTS, ...options }
+    this.#options = { ...RECORDER_DEFAULTS, turnTimeout_ms: TURN_TIMEOUT_ms, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     this.#slots = Math.max(1, Math.floor(pool.options.max / 2))
   }
@@ -284,7 +288,7 @@ export class Recorder {
   async #beginInTurn(): Promise<pg.PoolClient | undefined> {
     try {
       const connection = await this.#connect()
-      const begin = () => beginWithRecordingLock(connection, TURN_TIMEOUT_ms)
+      const begin = () => beginWithRecordingLock(connection, this.#options.turnTimeout_ms)
       const { waited } = await this.#orRollBack(connection, begin)
       if (waited) this.#renewTurns()
       return connection

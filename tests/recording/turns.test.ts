@@ -27,10 +27,10 @@ beforeEach(() => {
   recorder = createRecorder()
 })
 
-function createRecorder(observer = NO_OBSERVER): Recorder {
+function createRecorder(observer = NO_OBSERVER, turnTimeout_ms = 10_000): Recorder {
   const pool = openWritePool(api.databaseUrl, { max: 4 })
   onTestFinished(() => pool.end())
-  return new Recorder(pool, { lockTimeout_ms: 10_000 }, observer)
+  return new Recorder(pool, { lockTimeout_ms: 10_000, turnTimeout_ms }, observer)
 }
 
 const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())
@@ -153,6 +153,7 @@ test('a turn lasts until the events are committed', async () => {
 })
 
 test('a lock that is not given back delays one batch, and the next one only later', async () => {
+  recorder = createRecorder(NO_OBSERVER, 100)
   await contend()
   const turn = await holdTurn()
   const { lockTimeouts } = watchStatements()
