@@ -176,6 +176,30 @@ describe('a run', () => {
     await expect.poll(() => keysOf()).toEqual([])
   })
 
+  test('is over for the whole interval, and tells how long it took', async () => {
+    const interval_ms = 50
+    const start_ms = performance.now()
+    const { ended } = startPruning({ interval_ms })
+    const runs = await ended(3)
+    const duration_ms = performance.now() - start_ms
+    for (const run of runs) expect(run.duration_ms).toBeGreaterThan(0)
+    const sum_ms = runs.reduce((sum, run) => sum + run.duration_ms, 0)
+    // A timer may be early by less than a millisecond.
+    expect(sum_ms + (runs.length - 1) * (interval_ms - 1)).toBeLessThanOrEqual(duration_ms)
+  })
+
+  test('rests after a statement four times as long as that took', async () => {
+    await recordWithIds(oldIds(2))
+    const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE idempotency_keys IN SHARE MODE')
+    const { ended } = startPruning({ chunkSize: 1 })
+    await obstacle.waiting(1)
+    await obstacle.query('SELECT pg_sleep(0.05)')
+    await obstacle.release()
+    const [run] = await ended()
+    // Timers may be early by less than a millisecond each.
+    expect(run?.duration_ms).toBeGreaterThan(50 + 4 * 50 - 3)
+  })
+
   test('that the database ends is reported, and the next one goes on', async () => {
     await recordWithIds(oldIds(3))
     const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE idempotency_keys IN SHARE MODE')
@@ -194,9 +218,15 @@ describe('a run', () => {
     const obstacle = await holdLock(api.databaseUrl, 'LOCK TABLE idempotency_keys IN SHARE MODE')
     const { pruner } = startPruning({ chunkSize: 1 })
     await obstacle.waiting(1)
-    const closed = pruner.close()
+    let isClosed = false
+    const closed = pruner.close().then(() => {
+      isClosed = true
+    })
+    await obstacle.waiting(1)
+    const wasClosed = isClosed
     await obstacle.release()
     await closed
+    expect(wasClosed).toBe(false)
     expect(pruner.deleted).toBe(1)
     expect(await keysOf()).toEqual(ids.slice(1))
   })
