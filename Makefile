@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults soak connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth package image format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth bench-processes package image format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -94,9 +94,13 @@ bench-ablation: node_modules/.installed bench/node_modules/.installed ## Measure
 bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every peer, compare all responses, and run each benchmark for a second
 	@$(RUN) bench -- --smoke
 	@$(RUN) bench -- --smoke --ablation
+	@$(RUN) bench -- --smoke --processes
 
 bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events; half an hour
 	@$(RUN) bench -- --growth
+
+bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; ten minutes
+	@$(RUN) bench -- --processes
 
 ci: check contract-diff test browser ## What CI runs on every change
 

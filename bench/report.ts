@@ -2,9 +2,13 @@ import { readFile, writeFile } from 'node:fs/promises'
 import type { Ablation } from './ablation/run.ts'
 import { type Figure, isReached } from './figures.ts'
 import { type Growth, growthOf } from './growth.ts'
+import { multipleOf, type ProcessesResult } from './processes.ts'
 import type { Results } from './race.ts'
 import { costOf, type Sample } from './sample.ts'
 import { figure, median, spreadOf, withSpread } from './statistics.ts'
+
+/** The p99 of several processes, as a multiple of one's. */
+const MOST_P99 = 1.5
 
 /** A table in Markdown, the first column to the left and the others to the right, padded so that its source is readable. */
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
@@ -78,6 +82,33 @@ export function ablationTable(ablations: readonly Ablation[]): string {
   })
   return table(
     ['optimisation', 'load, connections', 'gain', 'requests/s on / off', 'p99 ms on / off', 'CPU ms on / off'],
+    rows,
+  )
+}
+
+/** What several processes record, and their p99, as multiples of one process's. */
+export function processesTable(results: readonly ProcessesResult[]): string {
+  const rows = results.flatMap((result) =>
+    (['shared', 'routed'] as const)
+      .filter((spreading) => result.recorded[spreading])
+      .map((spreading) => {
+        const perSecond = multipleOf(result, spreading, 'perSecond')
+        const p99 = multipleOf(result, spreading, 'p99_ms')
+        const isReached = perSecond.median >= result.atLeast && p99.median <= MOST_P99
+        return [
+          result.projects.toLocaleString('en-US'),
+          spreading === 'shared' ? 'all of them' : 'a third',
+          figure(median((result.recorded.one ?? []).map((one) => one.perSecond))),
+          withSpread(perSecond),
+          `≥ ${result.atLeast}×`,
+          withSpread(p99),
+          `≤ ${MOST_P99}×`,
+          isReached ? 'ok' : 'below',
+        ]
+      }),
+  )
+  return table(
+    ['projects', 'each process records in', 'events/s of one', 'of three', 'target', 'p99 of three', 'target', ''],
     rows,
   )
 }

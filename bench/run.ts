@@ -12,6 +12,7 @@ import { measureFeed } from './feed.ts'
 import { type Batches, figuresOf, type Standalone, standaloneFigures } from './figures.ts'
 import { type Growth, measureGrowth } from './growth.ts'
 import { type Chart, drawChart } from './plot.ts'
+import { measureProcesses } from './processes.ts'
 import {
   CONNECTIONS,
   type Contestant,
@@ -30,6 +31,7 @@ import {
   figuresTable,
   growthTable,
   pictures,
+  processesTable,
   racesTable,
   writeParts,
 } from './report.ts'
@@ -50,6 +52,7 @@ const { values: options } = parseArgs({
     smoke: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     ablation: { type: 'boolean', default: false },
+    processes: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
     only: { type: 'string' },
     rounds: { type: 'string' },
@@ -78,7 +81,7 @@ try {
     rounds,
     duration_s,
   }
-  const measure = options.growth ? growth : options.ablation ? ablation : race
+  const measure = options.growth ? growth : options.ablation ? ablation : options.processes ? processes : race
   const { stored, parts, charts } = await measure(sample)
   const minutes = ((performance.now() - start_ms) / 60_000).toFixed(1)
   const heading = `Measured on ${about.date.slice(0, 10)} with ${about.machine}, Node ${about.node}, PostgreSQL ${about.postgres}
@@ -149,6 +152,12 @@ async function ablation(sample: Sampler): Promise<Outcome> {
   const only = options.only?.split(',')
   const ablations = await measureAblations({ url, rounds, duration_s, warmUp_s, only }, sample)
   return { stored: { ablations }, parts: { ablation: ablationTable(ablations) }, charts: {} }
+}
+
+async function processes(sample: Sampler): Promise<Outcome> {
+  // The data set of 10,000 projects takes minutes to make.
+  const found = await measureProcesses(server, sample, { rounds, duration_s, projects: smoke ? 64 : 10_000 })
+  return { stored: { processes: found }, parts: { processes: processesTable(found) }, charts: {} }
 }
 
 async function measureStandalone(url: string, field: Field): Promise<Standalone> {

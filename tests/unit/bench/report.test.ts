@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Figure } from '../../../bench/figures.ts'
-import { figuresTable, pictures, racesTable, writeParts } from '../../../bench/report.ts'
+import type { ProcessesResult } from '../../../bench/processes.ts'
+import { figuresTable, pictures, processesTable, racesTable, writeParts } from '../../../bench/report.ts'
 import type { Sample } from '../../../bench/sample.ts'
 import { spreadOf } from '../../../bench/statistics.ts'
 
@@ -74,6 +75,26 @@ it('shows the results of each contestant by race', () => {
   ])
 })
 
+it('compares several processes with one, round by round, and judges throughput and p99', () => {
+  const recorded = (...rounds: [perSecond: number, p99_ms: number][]) =>
+    rounds.map(([perSecond, p99_ms]) => ({ perSecond, p99_ms }))
+  const one = recorded([1000, 10], [2000, 20])
+  const of = (projects: number, others: Partial<ProcessesResult['recorded']>) => ({
+    projects,
+    atLeast: 0.9,
+    recorded: { one, ...others },
+  })
+  const table = processesTable([
+    of(1, { shared: recorded([900, 10], [1800, 20]) }),
+    of(10_000, { shared: recorded([850, 10], [1800, 20]), routed: recorded([1000, 20], [2000, 40]) }),
+  ])
+  expect(cellsOf(table)).toEqual([
+    ['1', 'all of them', '1,500', '0.900', '≥ 0.9×', '1.00', '≤ 1.5×', 'ok'],
+    ['10,000', 'all of them', '1,500', '0.875 (0.850–0.900)', '≥ 0.9×', '1.00', '≤ 1.5×', 'below'],
+    ['10,000', 'a third', '1,500', '1.00', '≥ 0.9×', '2.00', '≤ 1.5×', 'below'],
+  ])
+})
+
 it('links to the plots relative to the document', () => {
   expect(pictures({ curve: { title: 'A curve' }, growth: { title: 'Growth' } })).toBe(
     '![A curve](performance/curve.svg)\n\n![Growth](performance/growth.svg)',
@@ -109,7 +130,8 @@ describe('the document', () => {
 
   it('has the markers of every part that the bench writes', async () => {
     const document = await readFile(new URL('../../../docs/performance.md', import.meta.url), 'utf8')
-    const marks = ['figures', 'races', 'ablation', 'race-plots', 'growth', 'growth-plots', 'fairness', 'bytes']
+    const growth = ['growth', 'growth-plots', 'fairness', 'bytes']
+    const marks = ['figures', 'races', 'ablation', 'race-plots', 'processes', ...growth]
     for (const mark of marks) expect(document).toMatch(new RegExp(`<!-- ${mark} -->\\n[^]*<!-- /${mark} -->`))
   })
 })
