@@ -152,6 +152,19 @@ test('a turn lasts until the events are committed', async () => {
   await recorded
 })
 
+test('a connection that breaks while it waits for its turn delays its batch, which goes without, and no other', async () => {
+  await contend()
+  const turn = await holdTurn()
+  const recorded = record()
+  const [pid] = await turn.waiting(1)
+  await turn.query(`SELECT pg_terminate_backend(${pid})`)
+  expect(await recorded).toMatchObject({ replayed: false })
+  const next = record()
+  await turn.waiting(1)
+  await turn.release()
+  await next
+})
+
 test('a lock that is not given back delays one batch, and the next one only later', async () => {
   recorder = createRecorder(NO_OBSERVER, 100)
   await contend()
