@@ -122,7 +122,7 @@ test('an outage loses nothing, and Ctrl-C sends what has happened', async () => 
   const app = await startApp()
   const first = await startService({ DATABASE_URL: app.databaseUrl })
   const PORT = new URL(first.address).port
-  const visitors: Process = runFlowtrail(['demo', '--live', '--rate', '50', '--speed', '200'], {
+  const visitors: Process = runFlowtrail(['demo', '--live', '--rate', '10', '--speed', '200'], {
     FLOWTRAIL_KEY: app.key,
     PORT,
   })
@@ -145,7 +145,7 @@ test('an outage loses nothing, and Ctrl-C sends what has happened', async () => 
 test('Ctrl-C while the server is away ends it, and says so', async () => {
   const app = await startApp()
   const service = await startService({ DATABASE_URL: app.databaseUrl })
-  const visitors = runFlowtrail(['demo', '--live', '--rate', '50', '--url', service.address], {
+  const visitors = runFlowtrail(['demo', '--live', '--rate', '10', '--url', service.address], {
     FLOWTRAIL_KEY: app.key,
   })
   await expect.poll(() => totals(app), { timeout: 20_000 }).not.toMatch(/^0 visitors/)
