@@ -156,7 +156,12 @@ async function ablation(sample: Sampler): Promise<Outcome> {
 
 async function processes(sample: Sampler): Promise<Outcome> {
   // The data set of 10,000 projects takes minutes to make.
-  const found = await measureProcesses(server, sample, { rounds, duration_s, projects: smoke ? 64 : 10_000 })
+  const found = await measureProcesses(server, sample, {
+    rounds,
+    duration_s,
+    warmUp_s,
+    projects: smoke ? 64 : 10_000,
+  })
   return { stored: { processes: found }, parts: { processes: processesTable(found) }, charts: {} }
 }
 
