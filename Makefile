@@ -94,7 +94,7 @@ bench-ablation: node_modules/.installed bench/node_modules/.installed ## Measure
 bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every peer, compare all responses, and run each benchmark for a second
 	@$(RUN) bench -- --smoke
 	@$(RUN) bench -- --smoke --ablation
-	@$(RUN) bench -- --smoke --processes
+	@$(RUN) bench -- --smoke --processes --seconds 2
 
 bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events; half an hour
 	@$(RUN) bench -- --growth

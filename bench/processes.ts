@@ -9,6 +9,8 @@ import { type System, startFlowtrail } from './systems.ts'
 const PROCESSES = 3
 /** In all, however many processes there are. */
 const CONNECTIONS = 63
+/** A process that has just started accepts a connection in each turn of its event loop, which are slow at first. */
+const WARM_UP_s = 4
 /** So many that few of the events of a batch have the same contact, and few of the projects have none. */
 const MIN_VISITS = 2_000
 const VISITS_PER_PROJECT = 3
@@ -38,7 +40,6 @@ export interface ProcessesResult {
 export interface ProcessesOptions {
   rounds: number
   duration_s: number
-  warmUp_s: number
   /** The most projects that are recorded in. */
   projects: number
 }
@@ -55,7 +56,7 @@ export const reachesTargets = (result: ProcessesResult, spreading: Exclude<Sprea
 export async function measureProcesses(
   server: BenchServer,
   sample: Sampler,
-  { rounds, duration_s, warmUp_s, projects: most }: ProcessesOptions,
+  { rounds, duration_s, projects: most }: ProcessesOptions,
 ): Promise<ProcessesResult[]> {
   const results: ProcessesResult[] = []
   for (const { size, atLeast } of CASES.filter(({ size }) => size.projects <= most)) {
@@ -97,9 +98,13 @@ export async function measureProcesses(
       }
     }
     const names = (['one', 'shared', 'routed'] as const).filter((name) => loads[name].length > 0)
-    await alternate(names, 1, run(warmUp_s))
+    await alternate(names, 1, run(WARM_UP_s))
     await rowsOf(url, 'CHECKPOINT')
-    results.push({ projects: size.projects, atLeast, recorded: await alternate(names, rounds, run(duration_s)) })
+    results.push({
+      projects: size.projects,
+      atLeast,
+      recorded: await alternate(names, rounds, run(duration_s)),
+    })
     process.stderr.write(`recorded in ${size.projects} projects\n`)
   }
   return results

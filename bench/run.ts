@@ -159,7 +159,6 @@ async function processes(sample: Sampler): Promise<Outcome> {
   const found = await measureProcesses(server, sample, {
     rounds,
     duration_s,
-    warmUp_s,
     projects: smoke ? 64 : 10_000,
   })
   return { stored: { processes: found }, parts: { processes: processesTable(found) }, charts: {} }
