@@ -99,7 +99,7 @@ bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start ever
 bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events; half an hour
 	@$(RUN) bench -- --growth
 
-bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; ten minutes
+bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; five minutes
 	@$(RUN) bench -- --processes
 
 ci: check contract-diff test browser ## What CI runs on every change

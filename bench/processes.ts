@@ -47,11 +47,6 @@ export interface ProcessesOptions {
 /** The most that the p99 of several processes may be, as a multiple of one's. */
 export const MAX_P99 = 1.5
 
-/** Whether several processes reach the targets of their case. */
-export const reachesTargets = (result: ProcessesResult, spreading: Exclude<Spreading, 'one'>): boolean =>
-  multipleOf(result, spreading, 'perSecond').median >= result.atLeast &&
-  multipleOf(result, spreading, 'p99_ms').median <= MAX_P99
-
 /** Records one event a request in one process and in several on the same database, at the same number of connections. */
 export async function measureProcesses(
   server: BenchServer,
