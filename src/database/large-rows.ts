@@ -1,4 +1,4 @@
-import { sql } from 'kysely'
+import { type AliasableExpression, sql } from 'kysely'
 import type { Slice } from '../domain/cursor.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import type { Database } from './pool.ts'
@@ -20,23 +20,25 @@ export interface SizedRow {
   value_bytes?: number | null
 }
 
-const octetLength = (column: string) => sql<number>`octet_length(${sql.ref(column)})`
+/** In SQL, how many bytes columns have together, without reading them. */
+export function bytesOf(columns: readonly string[]): AliasableExpression<number> {
+  const sizes = columns.map((column) => sql`coalesce(octet_length(${sql.ref(column)}), 0)`)
+  return sql<number>`(${sql.join(sizes, sql` + `)})`
+}
 
 /**
  * In SQL, columns of any length, and the size of all of them if they are large and left out.
  *
  * @param isWhole whether large ones are read, too; else they are null
  * @param small_bytes the most that small ones have together
- * @param sizeOf in SQL, the size of a column that is not null, without reading it
+ * @param bytes in SQL, how many they have; PostgreSQL computes it anew for each of them
  */
 export function sizedColumns<const Columns extends readonly string[]>(
   columns: Columns,
   isWhole: boolean,
   small_bytes = SMALL_ROW_bytes,
-  sizeOf = octetLength,
+  bytes = bytesOf(columns),
 ) {
-  const sizes = columns.map((column) => sql`coalesce(${sizeOf(column)}, 0)`)
-  const bytes = sql<number>`(${sql.join(sizes, sql` + `)})`
   return {
     // Null, since a number would have to be parsed for each row.
     value_bytes: isWhole

@@ -61,9 +61,13 @@ const ENTRIES = {
 const selectEntries = (db: Database, page: Clauses) =>
   db
     .selectFrom(db.selectFrom('entries').selectAll().$call(page).as('entries'))
-    .select((eb) => [
+    .innerJoinLateral(
+      (eb) => groupOf(eb.ref('entries.project_id'), eb.ref('entries.module_id')).as('m'),
+      (join) => join.onTrue(),
+    )
+    .select([
       'entries.entry_id',
-      groupOf(eb.ref('entries.project_id'), eb.ref('entries.module_id')).as('group_id'),
+      'm.group_id',
       'entries.project_id',
       'entries.module_id',
       'entries.contact_id',

@@ -59,7 +59,7 @@ export function eraseContact(db: Database, projectId: string, contactId: string)
 }
 
 /** The array is stored uncompressed, so that this is its length. */
-const storedSize = (column: string) => sql<number>`pg_column_size(${sql.ref(column)})`
+const ENTRY_IDS_bytes = sql<number>`pg_column_size(entry_ids)`
 
 /** Erasures of a project in the order in which they were committed (ADR 0027). */
 export const selectErasuresPage = defineList(
@@ -73,7 +73,7 @@ export const selectErasuresPage = defineList(
     origin: [0],
   },
   (db, page, _inOrder, isWhole) => {
-    const { value, value_bytes } = sizedColumns(['entry_ids'], isWhole, SMALL_ROW_bytes, storedSize)
+    const { value, value_bytes } = sizedColumns(['entry_ids'], isWhole, SMALL_ROW_bytes, ENTRY_IDS_bytes)
     const entryIds = value('entry_ids').$castTo<string[]>()
     return db
       .selectFrom('erasures')

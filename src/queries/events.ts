@@ -1,19 +1,23 @@
 import { sql } from 'kysely'
 import { batchLoader } from '../database/batch-loader.ts'
 import { inputTable, text } from '../database/input-table.ts'
-import { sizedColumns } from '../database/large-rows.ts'
-import { defineList } from '../database/list.ts'
+import { bytesOf, SMALL_ROW_bytes, sizedColumns } from '../database/large-rows.ts'
+import { type Clauses, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare, prepareInsert } from '../database/prepared.ts'
 import { isInstantAndId, isPosition } from '../domain/cursor.ts'
 import { groupOf } from './modules.ts'
 
+/** The columns of events that may have any length. */
+const VALUES = ['page_id', 'page_key', 'max_page_id', 'max_page_key', 'custom_event_props'] as const
+
+/** The events of a page, each with the size of its values. */
+const selectSizedEvents = (db: Database, page: Clauses) =>
+  db.selectFrom('events').selectAll().select(bytesOf(VALUES).as('bytes')).$call(page).as('events')
+
 /** What an event has of its own, without the values of large ones unless the query `isWhole`. */
 function eventColumns(isWhole: boolean) {
-  const { value, value_bytes } = sizedColumns(
-    ['page_id', 'page_key', 'max_page_id', 'max_page_key', 'custom_event_props'],
-    isWhole,
-  )
+  const { value, value_bytes } = sizedColumns(VALUES, isWhole, SMALL_ROW_bytes, sql.ref('events.bytes'))
   return [
     'events.event_id',
     'events.module_version_number',
@@ -43,7 +47,8 @@ export const selectEventsPage = defineList(
     sortKey: ['timestamp', 'event_id'],
     isSortKey: isInstantAndId,
   },
-  (db, page, _inOrder, isWhole) => db.selectFrom('events').select(eventColumns(isWhole)).$call(page),
+  (db, page, inOrder, isWhole) =>
+    db.selectFrom(selectSizedEvents(db, page)).select(eventColumns(isWhole)).$call(inOrder),
 )
 
 /** Events of a project in the order in which they were committed (ADR 0020), with what they have from their entry. */
@@ -59,7 +64,7 @@ export const selectFeedPage = defineList(
   },
   (db, page, inOrder, isWhole) =>
     db
-      .selectFrom(db.selectFrom('events').selectAll().$call(page).as('events'))
+      .selectFrom(selectSizedEvents(db, page))
       // As in groupOf.
       .innerJoinLateral(
         (eb) =>
@@ -72,11 +77,15 @@ export const selectFeedPage = defineList(
             .as('e'),
         (join) => join.onTrue(),
       )
-      .select((eb) => [
+      .innerJoinLateral(
+        (eb) => groupOf(eb.ref('events.project_id'), eb.ref('e.module_id')).as('m'),
+        (join) => join.onTrue(),
+      )
+      .select([
         'events.entry_id',
         'e.contact_id',
         'events.project_id',
-        groupOf(eb.ref('events.project_id'), eb.ref('e.module_id')).as('group_id'),
+        'm.group_id',
         'e.module_id',
         'events.recorded_at',
         'events.position',

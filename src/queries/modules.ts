@@ -9,8 +9,9 @@ import { isInt32 } from '../domain/cursor.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /**
- * The group of a module of the query around. It is looked up for each row: of a prepared list PostgreSQL expects a tenth of all
- * rows, whatever the limit will be, and would rather read the whole of a table that the list joins.
+ * The group of a module of the query around, for a lateral join. With a limit PostgreSQL looks it up for each row, or once for
+ * each module: of a prepared list it expects a tenth of all rows, whatever the limit will be, and would rather read the whole
+ * of a table that the list joins.
  */
 export const groupOf = (projectId: Expression<string>, moduleId: Expression<string>) =>
   expressionBuilder<DB>()
@@ -18,8 +19,7 @@ export const groupOf = (projectId: Expression<string>, moduleId: Expression<stri
     .select('m.group_id')
     .where('m.project_id', '=', projectId)
     .where('m.module_id', '=', moduleId)
-    .$asScalar()
-    .$notNull()
+    .limit(1)
 
 /** All modules of a project, newest first. */
 export const selectModules = prepare(
