@@ -12,6 +12,9 @@ export const SMALL_ROW_bytes = 4 * 1024
 /** The same for a row that is looked up by its key. */
 export const SMALL_VALUE_bytes = 64 * 1024
 
+/** The most bytes of values in a page that is serialised at once, though some of its rows are large. */
+const SMALL_PAGE_bytes = 512 * 1024
+
 /** The most bytes of a page, in its body (docs/semantics.md#paging) and in the values that are read; one row may have more. */
 export const MAX_PAGE_bytes = 8 * 1024 * 1024
 
@@ -68,41 +71,68 @@ export function lookUpSized<Key extends unknown[], Row extends SizedRow>(
   }
 }
 
-/**
- * Selects the rows of a page, of large ones only as many as fit.
- *
- * @param limit the most rows of the page
- * @param select selects rows from the beginning of the page on: how many at most, and whether with the values of large ones
- * @param keyOf the sort key of a row
- */
+/** How a page is selected. */
+export interface PageQueries<Row> {
+  /** Selects rows from the beginning of the page on: how many at most, and whether with the values of large ones. */
+  select: (count: number, isWhole: boolean) => Promise<Row[]>
+  /** Selects rows once more, with their values, in any order. */
+  selectAgain: (rows: Row[]) => Promise<Row[]>
+  /** The sort key of a row. */
+  keyOf: (row: Row) => unknown
+}
+
+/** Selects the rows of a page, of large ones only as many as fit. @param limit the most rows of the page */
 export async function selectPage<Row extends SizedRow>(
   limit: number,
   lease: ReadLease,
-  select: (count: number, isWhole: boolean) => Promise<Row[]>,
-  keyOf: (row: Row) => unknown,
+  queries: PageQueries<Row>,
 ): Promise<Slice<Row>> {
-  const selected = await selectSmall(limit, select, keyOf)
+  const selected = await selectSmall(limit, queries)
   if ('rows' in selected) return selected
   const { count, bytes, lastKey, more } = selected
   await lease.extend(bytes)
-  const rows = await select(count, true)
+  const rows = await queries.select(count, true)
   const last = rows[count - 1]
   // A row that was inserted in between takes the place of the last one.
-  return { rows, more: more || (last !== undefined && JSON.stringify(keyOf(last)) !== lastKey) }
+  return { rows, more: more || (last !== undefined && JSON.stringify(queries.keyOf(last)) !== lastKey) }
 }
 
-/** The page, or how much of it fits if it has large rows. Nothing else may keep the rows while the read waits. */
+/**
+ * The page if its values are no more than the read was admitted with, else how much of it fits. Nothing else may keep the rows
+ * while the read waits.
+ */
 async function selectSmall<Row extends SizedRow>(
   limit: number,
-  select: (count: number, isWhole: boolean) => Promise<Row[]>,
-  keyOf: (row: Row) => unknown,
+  { select, selectAgain, keyOf }: PageQueries<Row>,
 ): Promise<Slice<Row> | { count: number; bytes: number; lastKey: string; more: boolean }> {
   // One row more than the page holds shows whether there is another page.
   const rows = await select(limit + 1, false)
   const page = rows.slice(0, limit)
-  if (!page.some(({ value_bytes }) => value_bytes)) return { rows: page, more: rows.length > limit }
+  const more = rows.length > limit
+  const large = page.filter(({ value_bytes }) => value_bytes)
+  if (large.length === 0) return { rows: page, more }
+  if (sizeOf(page) <= Math.min(limit * SMALL_ROW_bytes, SMALL_PAGE_bytes)) {
+    const found = new Map((await selectAgain(large)).map((row) => [JSON.stringify(keyOf(row)), row]))
+    const whole = page.map((row) => (row.value_bytes ? found.get(JSON.stringify(keyOf(row))) : row))
+    // Otherwise one has been erased or has moved in between.
+    if (whole.every((row) => row !== undefined)) return { rows: whole, more }
+  }
   const { count, bytes } = fitting(page)
   return { count, bytes, lastKey: JSON.stringify(keyOf(page[count - 1] as Row)), more: rows.length > count }
+}
+
+/** How large rows are with the values that are left out: about their bytes, since a character counts as one. */
+function sizeOf(rows: SizedRow[]): number {
+  let size = 0
+  const add = (value: unknown) => {
+    if (typeof value === 'string') size += value.length
+    else if (Array.isArray(value)) value.forEach(add)
+  }
+  for (const row of rows) {
+    size += row.value_bytes ?? 0
+    Object.values(row).forEach(add)
+  }
+  return size
 }
 
 /** How many rows fit into a page, at least one, and how large they are at most. */

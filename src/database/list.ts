@@ -60,7 +60,7 @@ interface ListDescriptor<
   filters: [keyof FiltersOf<Op>] extends [never]
     ? Record<string, never>
     : { [Name in keyof FiltersOf<Op>]: Filter<ColumnOfType<Table, FiltersOf<Op>[Name]>, keyof FiltersOf<Op>> }
-  /** The columns by which the list is sorted, all in the request's direction. Together they are unique in the scope. */
+  /** The columns by which the list is sorted, all in the request's direction. The last one is unique in the scope. */
   sortKey: SortColumns
   /** Whether a value from a cursor is such a key: a forged cursor may hold anything. */
   isSortKey: (value: unknown) => value is KeyOf<Table, SortColumns>
@@ -151,6 +151,17 @@ export function defineList<
     )
   })
 
+  const selectAgain = prepareMany(
+    scope.length + 1,
+    (db, parameters) => {
+      const conditions = scope.map(([, column], i) => sql<SqlBool>`${ref(column)} = ${parameters[i]}`)
+      conditions.push(sql`${ref(sortKey.at(-1) as string)} = ANY (${parameters.at(-1)})`)
+      const rows: Clauses = (query) => conditions.reduce((filtered, condition) => filtered.where(condition), query)
+      return build(db, rows, (query) => query, true)
+    },
+    { name: operation },
+  )
+
   const origin = descriptor.origin as SortKey | undefined
   const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
 
@@ -168,9 +179,17 @@ export function defineList<
     const values = filterValues.filter((value) => value !== undefined)
     const select = ({ direction, after, limit }: Keyset<SortKey>) => {
       const options = { direction, isFirstPage: after === undefined, filters: given }
-      const selectCount = (count: number, isWhole: boolean) =>
-        queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count)
-      return selectPage(limit, request.lease, selectCount, keyOf)
+      return selectPage(limit, request.lease, {
+        select: (count, isWhole) =>
+          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count),
+        selectAgain: (rows) =>
+          selectAgain(
+            db,
+            ...scopeValues,
+            rows.map((row) => keyOf(row).at(-1) as string | number),
+          ),
+        keyOf,
+      })
     }
     return paginate({ ...list, select }, request.query, start as SortKey | undefined)
   }

@@ -2,9 +2,12 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { type SizedRow, selectPage } from '../../src/database/large-rows.ts'
 import { connect } from '../../src/database/open.ts'
 import type { NamedQuery } from '../../src/database/prepared.ts'
+import type { PageQuery } from '../../src/domain/cursor.ts'
 import type { ReadLease } from '../../src/domain/read-lease.ts'
-import { findEntry } from '../../src/queries/entries.ts'
-import { selectEventsPage } from '../../src/queries/events.ts'
+import type { IsoTimestamp } from '../../src/domain/timestamp.ts'
+import { findEntry, selectEntriesPage, selectEntryPageViewsPage } from '../../src/queries/entries.ts'
+import { selectErasuresPage } from '../../src/queries/erasures.ts'
+import { selectEventsPage, selectFeedPage } from '../../src/queries/events.ts'
 import { findModule, findModuleVersion } from '../../src/queries/modules.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
@@ -36,29 +39,74 @@ async function pageOf(before: Row[], after: Row[], limit: number) {
       list = after
     },
   }
-  const selected: [count: number, isWhole: boolean][] = []
-  const select = async (count: number, isWhole: boolean) => {
-    selected.push([count, isWhole])
-    return list.slice(0, count)
-  }
-  const { rows, more } = await selectPage(limit, lease, select, ({ id }) => id)
-  return { ids: rows.map(({ id }) => id), more, extended, selected }
+  const selected: unknown[] = []
+  const { rows, more } = await selectPage(limit, lease, {
+    select: async (count, isWhole) => {
+      selected.push([count, isWhole])
+      return list.slice(0, count)
+    },
+    selectAgain: async (large) => {
+      const ids = large.map(({ id }) => id)
+      selected.push(ids)
+      list = after
+      return after.filter(({ id }) => ids.includes(id)).map(({ id }) => row(id))
+    },
+    keyOf: ({ id }) => id,
+  })
+  return { ids: rows.map(({ id }) => id), more, extended, selected, left: rows.filter((one) => one.value_bytes) }
 }
 
 test('a page without large rows is selected once', async () => {
   const rows = [row(1), row(2), row(3)]
-  expect(await pageOf(rows, [], 2)).toEqual({ ids: [1, 2], more: true, extended: [], selected: [[3, false]] })
-  expect(await pageOf(rows, [], 3)).toEqual({ ids: [1, 2, 3], more: false, extended: [], selected: [[4, false]] })
+  expect(await pageOf(rows, [], 2)).toMatchObject({ ids: [1, 2], more: true, extended: [], selected: [[3, false]] })
+  expect(await pageOf(rows, [], 3)).toMatchObject({ ids: [1, 2, 3], more: false, extended: [], selected: [[4, false]] })
 })
 
-test('the size of large rows and the most of small ones is asked for', async () => {
-  const rows = [row(1), row(2, 5_000), row(3)]
+test('large rows alone are selected again while the page has no more than it was admitted with', async () => {
+  const text = 'x'.repeat(1_000)
+  const rows = [row(1), row(2, 3 * 4_096 - 2_000), { ...row(3), text, list: [text] }, row(4)]
+  expect(await pageOf(rows, rows, 3)).toEqual({
+    ids: [1, 2, 3],
+    more: true,
+    extended: [],
+    selected: [[4, false], [2]],
+    left: [],
+  })
+  rows[1] = row(2, 3 * 4_096 - 1_999)
+  const extended = [3 * 4_096 - 1_999 + 3 * 4_096]
   const selected = [
     [4, false],
     [3, true],
   ]
-  const extended = [5_000 + 3 * 4_096]
-  expect(await pageOf(rows, rows, 3)).toEqual({ ids: [1, 2, 3], more: false, extended, selected })
+  expect(await pageOf(rows, rows, 3)).toMatchObject({ ids: [1, 2, 3], more: true, extended, selected })
+})
+
+test.each([
+  [512 * 1024, [[1_001, false], [1]]],
+  [
+    512 * 1024 + 1,
+    [
+      [1_001, false],
+      [1, true],
+    ],
+  ],
+])('a page of %i bytes is selected by %j', async (bytes, selected) => {
+  expect(await pageOf([row(1, bytes)], [row(1)], 1_000)).toMatchObject({ ids: [1], more: false, selected })
+})
+
+test('a page with a large row that is gone in between is selected once more', async () => {
+  const rows = [row(4), row(3, 5_000), row(2, 5_000), row(1)]
+  const after = [row(4), row(3), row(1)]
+  expect(await pageOf(rows, after, 10)).toMatchObject({
+    ids: [4, 3, 1],
+    more: false,
+    extended: [10_000 + 4 * 4_096],
+    selected: [
+      [11, false],
+      [3, 2],
+      [4, true],
+    ],
+  })
 })
 
 test.each([
@@ -72,12 +120,12 @@ test.each([
 })
 
 test('a row that is inserted in between leaves the last one to the next page', async () => {
-  const rows = [row(3), row(2, 5_000), row(1)]
+  const rows = [row(3), row(2, 50_000), row(1)]
   expect(await pageOf(rows, [row(4), ...rows], 10)).toMatchObject({ ids: [4, 3, 2], more: true })
 })
 
 test('a row that is gone in between is missing', async () => {
-  const rows = [row(3), row(2, 5_000), row(1)]
+  const rows = [row(3), row(2, 50_000), row(1)]
   expect(await pageOf(rows, rows.slice(1), 10)).toMatchObject({ ids: [2, 1], more: false })
 })
 
@@ -143,4 +191,79 @@ test('rows and values from one byte above the limit on are read only when there 
   expect(await lookUps(() => findModuleVersion(db, lease, 'p', 'm', 1))).toEqual([true, false])
   const path = { projectId: 'p', entryId: 'e1' }
   expect(await lookUps(() => selectEventsPage(db, { path, query, lease }))).toEqual([false, false])
+})
+
+const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString() as IsoTimestamp
+const SMALL_AND_LARGE = ['small', 'a'.repeat(5_000), 'small', 'b'.repeat(6_000), 'small']
+
+/** A project with such texts in its entries, in their page views and in the events of the first of them. */
+function mixedProject(project_id: string, prefix = ''): object[] {
+  const project = { project_id }
+  const ids = { module_id: 'm', contact_id: 'c' }
+  const version = { version_number: 1, saved_at: at(0), published_at: at(0), json_string: '{}' }
+  const visits = SMALL_AND_LARGE.map((text, i) => {
+    const value = prefix + text
+    const entry = { entry_id: `e${i}`, created_at: at(i), updated_at: at(i), entry_data: JSON.stringify(value) }
+    const view = { view_type: 'flowpage', page_id: 'p', page_key: value, page_index: 0, total_pages: 1 }
+    const custom = { custom_event_name: 'n', custom_event_props: JSON.stringify({ value }) }
+    return [
+      { type: 'entry', ...ids, ...entry },
+      { type: 'event', entry_id: `e${i}`, event_id: `v${i}`, timestamp: at(i), event_type: 'flowpage.viewed', ...view },
+      {
+        type: 'event',
+        entry_id: 'e0',
+        event_id: `t${i}`,
+        timestamp: at(i),
+        event_type: 'custom_event:triggered',
+        ...custom,
+      },
+    ]
+  })
+  return [
+    { type: 'project' },
+    { type: 'group', group_id: 'g' },
+    { type: 'module', module_id: 'm', group_id: 'g', title: '' },
+    { type: 'module_version', module_id: 'm', ...version },
+    { type: 'contact', contact_id: 'c', identifiers: [] },
+    ...visits.flat(),
+  ].map((record) => ({ ...record, ...project }))
+}
+
+test('a page with large rows is the same as its rows one by one, in each list', async () => {
+  const database = await createTestDatabase()
+  const db = connect(database.url)
+  onTestFinished(async () => {
+    await db.destroy()
+    await database.drop()
+  })
+  await importInto(database.url, [...mixedProject('p'), ...mixedProject('other', 'other ')])
+  for (const project_id of ['p', 'other']) {
+    const erasures = SMALL_AND_LARGE.map((text, i) => ({
+      ...{ project_id, erasure_id: `r${i}`, position: i + 1, contact_id: 'c', erased_at: at(0) },
+      entry_ids: [project_id, ...text],
+    }))
+    await db.insertInto('erasures').values(erasures).execute()
+  }
+
+  const path = { projectId: 'p', entryId: 'e0' }
+  const lists = [selectEntriesPage, selectEntryPageViewsPage, selectEventsPage, selectFeedPage, selectErasuresPage]
+  for (const select of lists) {
+    for (const direction of ['ASC', 'DESC'] as const) {
+      const read = async (query: Omit<PageQuery, 'direction'>, lease: ReadLease) => {
+        const { rows, continuationAfter } = await select(db, { path, query: { ...query, direction }, lease })
+        return { rows: rows.map(({ value_bytes: _, ...row }) => row), ...continuationAfter(rows.length) }
+      }
+      const oneByOne: object[] = []
+      let page = await read({ limit: 1 }, UNLIMITED)
+      oneByOne.push(...page.rows)
+      while (page.more) {
+        page = await read({ limit: 1, cursor: page.cursor as string }, UNLIMITED)
+        oneByOne.push(...page.rows)
+      }
+      const lease = recordingLease()
+      expect((await read({ limit: 50 }, lease)).rows).toEqual(oneByOne)
+      expect(lease.extended).toEqual([])
+      expect(JSON.stringify(oneByOne).length).toBeGreaterThan(11_000)
+    }
+  }
 })
