@@ -10,7 +10,8 @@ export interface paths {
         /**
          * List modules
          * @description All modules of the project, newest first (by creation time, then by `module_id`, both descending). The list is
-         *     complete: it has neither parameters nor pages.
+         *     complete: it has neither parameters nor pages. A long one is sent while it is read, without `Content-Length`; a
+         *     response that breaks off is not complete, so repeat the request.
          *
          *     The key needs the scope `read`.
          */

@@ -15,6 +15,9 @@ export const SMALL_VALUE_bytes = 64 * 1024
 /** The most bytes of values in a page that is serialised at once, though some of its rows are large. */
 const SMALL_PAGE_bytes = 512 * 1024
 
+/** How many rows of a list without pages are read at a time. */
+export const ROWS_AT_A_TIME = SMALL_PAGE_bytes / SMALL_ROW_bytes
+
 /** The most bytes of a page, in its body (docs/semantics.md#paging) and in the values that are read; one row may have more. */
 export const MAX_PAGE_bytes = 8 * 1024 * 1024
 

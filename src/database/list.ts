@@ -8,10 +8,17 @@ import { type SizedRow, selectPage } from './large-rows.ts'
 import type { Database } from './pool.ts'
 import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
 
-type QueryOf<Op extends keyof operations> = NonNullable<operations[Op]['parameters']['query']>
-/** The operations with pages. */
+/** What a query may have; `object` if it must be empty. */
+type QueryOf<Op extends keyof operations> = [NonNullable<operations[Op]['parameters']['query']>] extends [never]
+  ? object
+  : NonNullable<operations[Op]['parameters']['query']>
+/** The operations that return rows, in pages or, without parameters, all of them. */
 type ListOperation = {
-  [Op in keyof operations]: QueryOf<Op> extends never ? never : 'cursor' extends keyof QueryOf<Op> ? Op : never
+  [Op in keyof operations]: operations[Op] extends {
+    responses: { 200: { content: { 'application/json': unknown[] } } }
+  }
+    ? Op
+    : never
 }[keyof operations]
 
 type PathOf<Op extends ListOperation> = operations[Op]['parameters']['path']

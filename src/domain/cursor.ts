@@ -43,6 +43,18 @@ export class Page<Row> {
   }
 }
 
+/** A list without pages: it is complete, though it is read and sent page by page. */
+export class WholeList<Row> {
+  readonly first: Page<Row>
+  /** Reads the page that a cursor leads to, when the rows before it are on their way. */
+  readonly next: (cursor: string) => Promise<Page<Row>>
+
+  constructor(first: Page<Row>, next: (cursor: string) => Promise<Page<Row>>) {
+    this.first = first
+    this.next = next
+  }
+}
+
 const VERSION = 1
 const FINGERPRINT_bytes = 12
 const CHECKSUM_bytes = 4

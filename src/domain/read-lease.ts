@@ -13,7 +13,7 @@ export interface ReadLease {
   extend(bytes: number): Promise<void>
 
   /**
-   * Waits until a read that holds nothing yet, or has paused, may hold as many bytes.
+   * Waits until a read that holds nothing yet, has paused, or has sent what it held, may hold as many bytes.
    * @throws ApiError service_unavailable when that takes too long or the client is gone
    */
   begin(bytes: number): Promise<void>

@@ -79,7 +79,7 @@ export function measureReads(registry: Registry, gate: ReadGate): void {
   const { gauge, counter } = metricsOf(registry)
   counter(
     'flowtrail_reads_total',
-    'Reads that were admitted, refused, or cancelled by their client while they waited; reads of large values twice.',
+    'Reads that were admitted, refused, or cancelled by their client while they waited; reads of large values twice, and a list without pages for each of its parts.',
     'outcome',
     () => {
       const { admitted, refused, cancelled } = gate.counts

@@ -1,5 +1,5 @@
 import type { operations } from '../../generated/api.ts'
-import type { Page } from '../domain/cursor.ts'
+import type { Page, WholeList } from '../domain/cursor.ts'
 import type { JsonText } from '../domain/json-text.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 
@@ -51,7 +51,9 @@ export type OperationResult<K extends OperationId> =
         ? Replayable<B>
         : B extends { results: { event?: infer Item }[] }
           ? Batch<NonNullable<Item>>
-          : B
+          : B extends (infer Row)[]
+            ? WholeList<Row>
+            : B
     : never
 
 /** A handler of one operation, which returns its result or throws an ApiError. `Context` holds its dependencies. */

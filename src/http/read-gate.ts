@@ -315,6 +315,9 @@ export class Lease implements ReadLease {
   async begin(bytes: number): Promise<void> {
     this.#leave()
     this.isExtended = false
+    // What it has read before is on its way.
+    this.#isOver = false
+    this.#setUnsent(0)
     await this.#gate.enter(this, bytes, true)
   }
 

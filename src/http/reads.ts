@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream'
 import type {
   FastifyInstance,
   FastifyReply,
@@ -5,10 +6,12 @@ import type {
   onSendHookHandler,
   preSerializationHookHandler,
 } from 'fastify'
-import { MAX_PAGE_bytes, SMALL_ROW_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
-import type { Page } from '../domain/cursor.ts'
+import { MAX_PAGE_bytes, SMALL_ROW_bytes } from '../database/large-rows.ts'
+import type { Page, WholeList } from '../domain/cursor.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
-import { BodyStream, isLarge, type Serialized, serializeLarge, serializeRows } from './response-body.ts'
+import { BodyStream, isLarge, type Serialized, serializeLarge, serializePart, serializeRows } from './response-body.ts'
+
+const JSON_TYPE = 'application/json; charset=utf-8'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -25,8 +28,18 @@ export function decorateReads(app: FastifyInstance): void {
   app.decorateRequest('page', undefined)
 }
 
-/** Waits until a read may begin. @throws ApiError service_unavailable */
-export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: FastifyReply): Promise<Lease> {
+/**
+ * Waits until a read may begin.
+ *
+ * @param usual_bytes how much one without a limit reads
+ * @throws ApiError service_unavailable
+ */
+export async function admitRead(
+  gate: ReadGate,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  usual_bytes: number,
+): Promise<Lease> {
   const { projectId } = request.params as { projectId: string }
   const { limit, wait } = request.query as { limit?: number; wait?: number }
   if (wait) {
@@ -35,7 +48,7 @@ export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: 
     return request.lease
   }
   // One that finds larger values asks for more.
-  const bytes = limit === undefined ? SMALL_VALUE_bytes : limit * SMALL_ROW_bytes
+  const bytes = limit === undefined ? usual_bytes : limit * SMALL_ROW_bytes
   const admission = gate.admit(projectId, bytes, reply.raw)
   const lease = admission instanceof Promise ? await admission : admission
   request.lease = lease
@@ -46,6 +59,37 @@ export async function admitRead(gate: ReadGate, request: FastifyRequest, reply: 
 export function rowsOf(request: FastifyRequest, page: Page<unknown>): unknown[] {
   request.page = page
   return page.rows
+}
+
+/** The payload of a list without pages: its rows if they are few, else a stream of what is read as the client takes it. */
+export function wholeBody(request: FastifyRequest, reply: FastifyReply, list: WholeList<object>): unknown {
+  const { rows, continuationAfter } = list.first
+  if (!continuationAfter(rows.length).more) return rows
+  reply.type(JSON_TYPE)
+  return Readable.from(partsOf(list, request), { objectMode: false })
+}
+
+async function* partsOf({ first, next }: WholeList<object>, { lease }: FastifyRequest): AsyncGenerator<Buffer> {
+  let page = first
+  try {
+    for (let opening: '[' | ',' = '['; ; opening = ',') {
+      const { body, rows } = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
+      const { cursor, more } = page.continuationAfter(rows)
+      startSending(body, lease)
+      yield* body
+      if (!more || cursor === undefined) break
+      page = await next(cursor)
+    }
+    yield Buffer.from(']')
+  } finally {
+    // Also of a part that cannot be read.
+    lease?.send(0)
+  }
+}
+
+function startSending(body: BodyStream, lease: Lease | undefined): void {
+  body.onPart = (bytes) => lease?.sent(bytes)
+  lease?.send(body.bytes)
 }
 
 /** A preSerialization hook for lists and large results. It ends a page that becomes too large. */
@@ -83,9 +127,8 @@ export const endRead: onSendHookHandler<unknown> = (request, reply, payload, don
   const { lease } = request
   if (payload instanceof BodyStream) {
     reply.header('content-length', payload.bytes)
-    payload.onPart = (bytes) => lease?.sent(bytes)
-    lease?.send(payload.bytes)
-  } else lease?.send(Buffer.byteLength((payload as string | Buffer | null) ?? ''))
+    startSending(payload, lease)
+  } else lease?.send(payload instanceof Readable ? 0 : Buffer.byteLength((payload as string | Buffer | null) ?? ''))
   done(null, payload)
 }
 

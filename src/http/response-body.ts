@@ -81,6 +81,16 @@ export function serializeRows(
   return serializeInParts(arrayTexts(rows, areSmall, max_bytes))
 }
 
+/** Serializes rows as part of an array: the first, and as many others as fit. @param opening what comes before them */
+export async function serializePart(
+  rows: readonly object[],
+  areSmall: boolean,
+  max_bytes: number,
+  opening: '[' | ',',
+): Promise<{ body: BodyStream; rows: number }> {
+  return serializeInParts(arrayTexts(rows, areSmall, max_bytes, opening, ''))
+}
+
 /** Serializes a large object in turns with other work, with its entity tag. */
 export async function serializeLarge(value: object): Promise<BodyStream> {
   const digest = createHash('sha256')
@@ -108,11 +118,17 @@ async function serializeInParts<Rows>(
 }
 
 /** The texts of an array, which returns how many rows it has. */
-function* arrayTexts(rows: readonly object[], areSmall: boolean, max_bytes: number): Generator<string, number> {
+function* arrayTexts(
+  rows: readonly object[],
+  areSmall: boolean,
+  max_bytes: number,
+  opening = '[',
+  closing = ']',
+): Generator<string, number> {
   let count = 0
   let bytes = '[]'.length
   let groupRows = areSmall ? GROUP_ROWS : 1
-  yield '['
+  yield opening
   while (count < rows.length) {
     const group = rows.slice(count, count + groupRows)
     const texts = areSmall ? [textOf(group)] : rowTexts(group[0] as object)
@@ -126,7 +142,7 @@ function* arrayTexts(rows: readonly object[], areSmall: boolean, max_bytes: numb
     } else if (group.length > 1) groupRows = 1
     else break
   }
-  yield ']'
+  yield closing
   return count
 }
 

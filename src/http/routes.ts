@@ -2,8 +2,9 @@ import { METHODS } from 'node:http'
 import compress from '@fastify/compress'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import glue from 'fastify-openapi-glue'
+import { ROWS_AT_A_TIME, SMALL_ROW_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
 import { SCOPES, type Scope } from '../domain/api-key.ts'
-import { Page } from '../domain/cursor.ts'
+import { Page, WholeList } from '../domain/cursor.ts'
 import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
 import { batchBody } from './batch.ts'
@@ -12,7 +13,7 @@ import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
 import type { ReadGate } from './read-gate.ts'
-import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone } from './reads.ts'
+import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone, wholeBody } from './reads.ts'
 import { batchOf, type Schema, validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
@@ -109,6 +110,7 @@ function routeOf<Context, K extends OperationId>(
   const { content = {}, 'x-max-bytes': documented_bytes } = operation.requestBody ?? {}
   const isImport = NDJSON in content
   const maxBytes = isImport ? options.maxImport_bytes : documented_bytes
+  const usual_bytes = isConditional ? SMALL_VALUE_bytes : ROWS_AT_A_TIME * SMALL_ROW_bytes
   const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
@@ -125,7 +127,7 @@ function routeOf<Context, K extends OperationId>(
     handler: async (request: FastifyRequest, reply: FastifyReply) => {
       const { params, query, headers, body } = request
       const confirmKey = () => options.authenticator.confirm(request)
-      const lease = isRead ? await admitRead(options.gate, request, reply) : undefined
+      const lease = isRead ? await admitRead(options.gate, request, reply, usual_bytes) : undefined
       const result = await handler(
         { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
         options.context,
@@ -140,6 +142,7 @@ function routeOf<Context, K extends OperationId>(
 /** The body of the response. Whatever else the result holds is sent in headers. */
 function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
   if (result instanceof Page) return rowsOf(request, result)
+  if (result instanceof WholeList) return wholeBody(request, reply, result)
   if (isReplayable(result)) {
     if (result.replayed) reply.header('idempotent-replayed', 'true')
     return result.body

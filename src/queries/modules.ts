@@ -5,7 +5,7 @@ import { inputTable, integer, text, timestamptz } from '../database/input-table.
 import { lookUpSized, SMALL_VALUE_bytes, sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
-import { isInt32 } from '../domain/cursor.ts'
+import { isInstantAndId, isInt32 } from '../domain/cursor.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /**
@@ -21,16 +21,23 @@ export const groupOf = (projectId: Expression<string>, moduleId: Expression<stri
     .where('m.module_id', '=', moduleId)
     .limit(1)
 
-/** All modules of a project, newest first. */
-export const selectModules = prepare(
-  (db, projectId: Parameter<string>) =>
-    db
+/** Modules of a project by (created_at, module_id). */
+export const selectModulesPage = defineList(
+  {
+    operation: 'listModules',
+    table: 'modules',
+    scope: { projectId: 'project_id' },
+    filters: {},
+    sortKey: ['created_at', 'module_id'],
+    isSortKey: isInstantAndId,
+  },
+  (db, page, _inOrder, isWhole) => {
+    const { value, value_bytes } = sizedColumns(['title'], isWhole)
+    return db
       .selectFrom('modules')
-      .select(['module_id', 'title', 'group_id', 'project_id'])
-      .where('project_id', '=', projectId)
-      .orderBy('created_at', 'desc')
-      .orderBy('module_id', 'desc'),
-  { name: 'selectModules' },
+      .select(['module_id', value('title').as('title'), 'group_id', 'project_id', 'created_at', value_bytes])
+      .$call(page)
+  },
 )
 
 /** A reference to a module in the query around. */

@@ -261,7 +261,7 @@ describe('of a service', () => {
   test('statements are timed by the name of their query', async () => {
     const count = (query: string) => `flowtrail_query_duration_seconds_count{query="${query}"}`
     const other = await createTestApp()
-    const names = ['selectModules', 'listEntries', 'lockFreeProjects', 'insert_events', 'BEGIN', 'COMMIT']
+    const names = ['listModules', 'listEntries', 'lockFreeProjects', 'insert_events', 'BEGIN', 'COMMIT']
     const use = async () => {
       for (const path of ['modules', 'entries']) await other.call({ path: `/projects/demo/${path}` })
       await other.call({ method: 'POST', path: '/projects/demo/events', body: EVENT })

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
-import { selectModules } from '../../src/queries/modules.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 let api: TestApp
@@ -27,12 +26,12 @@ test('of modules created at once the one with the greater id is listed first', a
         project_id: 'demo',
         module_id,
         group_id: 'clinic',
-        title: '',
+        title: 't',
         created_at: toIsoTimestamp(new Date(0)),
       })),
     )
     .execute()
-  const rows = await selectModules(api.db, 'demo')
+  const rows: { module_id: string }[] = (await api.call({ path: '/projects/demo/modules' })).json()
   expect(rows.map(({ module_id }) => module_id).slice(-3)).toEqual(['c', 'b', 'a'])
 })
 

@@ -3,6 +3,7 @@ import { Ajv, type ValidateFunction } from 'ajv'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { Scope } from '../../src/domain/api-key.ts'
 import { JsonText } from '../../src/domain/json-text.ts'
+import { tapPayload } from './tap.ts'
 import { foreignContent, type Watermarks } from './twins.ts'
 
 /** The parts of the bundled document that the checks read, with `$ref`s resolved. */
@@ -213,8 +214,7 @@ export function watchResponses(app: FastifyInstance, violations: string[], water
   })
   // Checked in onResponse: hooks of routes may still change the response after this one.
   app.addHook('onSend', async (request, _, payload) => {
-    if (isApi(request)) bodies.set(request, String(payload ?? ''))
-    return payload
+    return isApi(request) ? tapPayload(payload, (text) => bodies.set(request, text)) : payload
   })
   app.addHook('onResponse', async (request, reply) => {
     const body = bodies.get(request)

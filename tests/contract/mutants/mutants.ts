@@ -8,7 +8,6 @@ import { ApiError, internalError, unauthorized } from '../../../src/domain/error
 import type { OperationId } from '../../../src/http/operations.ts'
 import { findKeyById } from '../../../src/queries/api-keys.ts'
 import { findEntry } from '../../../src/queries/entries.ts'
-import { selectModules } from '../../../src/queries/modules.ts'
 import { projectExists, selectProjects } from '../../../src/queries/projects.ts'
 import { operations } from '../../support/contract.ts'
 import { UNLIMITED } from '../../support/lease.ts'
@@ -886,8 +885,7 @@ export const MUTANTS: Record<string, Mutant> = {
     mutate: wrapHandler(async (own, { request }, db) => {
       const result = await own()
       if (operationOf(request.routeOptions) !== 'listModules') return result
-      const projects = await selectProjects(db)
-      return (await Promise.all(projects.map(({ project_id }) => selectModules(db, project_id)))).flat()
+      return db.selectFrom('modules').select(['module_id', 'title', 'group_id', 'project_id']).execute()
     }),
     guards: ['http/keys'],
     operation: 'listModules',

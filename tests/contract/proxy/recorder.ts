@@ -2,6 +2,7 @@ import { appendFileSync, mkdirSync } from 'node:fs'
 import type { OutgoingHttpHeaders } from 'node:http'
 import path from 'node:path'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { tapPayload, tapped } from '../../support/tap.ts'
 
 /** A request to the service and its response. */
 export interface Exchange {
@@ -37,14 +38,14 @@ export function recordExchanges(app: FastifyInstance): void {
     if (url.includes('/projects/')) basePath = url.slice(0, url.indexOf('/projects/'))
   })
   app.addHook('preValidation', async (request) => {
-    if (isParts(request.body)) request.body = copied(request.body, (text) => bodies.set(request, text))
+    if (isParts(request.body)) request.body = tapped(request.body, (text) => bodies.set(request, text), MAX_LENGTH)
     else if (request.body !== undefined) bodies.set(request, toJson(request.body))
   })
   app.addHook('onSend', async (request, _, payload) => {
     // Documentation, probes and what is outside of BASE_PATH are not part of the API.
     const isOfApi = request.is404 || request.routeOptions.url?.includes('/projects/')
-    if (isOfApi && request.originalUrl.startsWith(basePath)) responseBodies.set(request, String(payload ?? ''))
-    return payload
+    if (!isOfApi || !request.originalUrl.startsWith(basePath)) return payload
+    return tapPayload(payload, (text) => responseBodies.set(request, text), MAX_LENGTH)
   })
   app.addHook('onResponse', async (request, reply) => {
     const responseBody = responseBodies.get(request)
@@ -74,18 +75,6 @@ export function recordExchanges(app: FastifyInstance): void {
 /** Whether a body is read as it arrives. */
 const isParts = (body: unknown): body is AsyncIterable<Buffer> =>
   typeof body === 'object' && body !== null && Symbol.asyncIterator in body
-
-/** Passes the parts of a body on. Tells what they were once all are read, unless they are long. */
-async function* copied(parts: AsyncIterable<Buffer>, tell: (text: string) => void): AsyncGenerator<Buffer> {
-  const read: Buffer[] = []
-  let length = 0
-  for await (const part of parts) {
-    length += part.length
-    if (length <= MAX_LENGTH) read.push(part)
-    yield part
-  }
-  if (length <= MAX_LENGTH) tell(Buffer.concat(read).toString())
-}
 
 /** `undefined` for what is nested too deeply to be serialized. */
 function toJson(value: unknown): string | undefined {

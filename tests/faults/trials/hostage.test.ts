@@ -71,6 +71,9 @@ async function fillLarge(): Promise<void> {
       'p', repeat('k', 500), k, now(), 1000 * i + k
     FROM generate_series(1, 200) i, generate_series(1, 1000) k`.execute(db)
   await sql.raw(storePageViews("SELECT project_id, entry_id FROM entries WHERE project_id = 'hostile'")).execute(db)
+  // A list of 15 MB, which has no pages.
+  await sql`INSERT INTO modules SELECT 'hostile', 'm' || i, 'g', repeat('t', 200), ${instant}
+    FROM generate_series(1, 50000) i`.execute(db)
   await sql`ANALYZE`.execute(db)
 }
 
@@ -147,6 +150,8 @@ interface Latencies {
 }
 
 const unsent_MiB = async () => (await readMetrics(service))('flowtrail_unsent_bytes') / 2 ** 20
+
+const admittedReads = async () => (await readMetrics(service))('flowtrail_reads_total{outcome="admitted"}')
 
 const rss_MiB = () => {
   const status = readFileSync(`/proc/${service.child.pid}/status`, 'utf8')
@@ -266,6 +271,7 @@ const readOn = (path: string, count: number) => async (signal: AbortSignal) => {
 const EVENTS = `/projects/hostile/entries/${HOSTILE.events}/events?limit=1000`
 const SECOND_EVENTS = EVENTS.replace('hostile', 'second')
 const VIEWS = '/projects/hostile/entries-page-views?limit=1000'
+const MODULES = '/projects/hostile/modules'
 const MODULE = `/projects/hostile/modules/${HOSTILE.module}`
 
 test.each<[string, (signal: AbortSignal) => Promise<void>]>([
@@ -278,6 +284,16 @@ test.each<[string, (signal: AbortSignal) => Promise<void>]>([
   ['90 connections that ask for such a list and read 40 KB a second', trickle(EVENTS, 90)],
 ])('%s', { retry: RETRIES }, async (_, attack) => {
   expectUnharmedByReaders(await during(attack))
+})
+
+test.each<[string, (signal: AbortSignal) => Promise<void>]>([
+  ['64 readers of a list of 50,000 modules', readOn(MODULES, 64)],
+  ['90 connections that ask for all modules and read nothing', neverRead(MODULES, 90)],
+])('%s', { retry: RETRIES }, async (_, attack) => {
+  const before = await admittedReads()
+  expectUnharmed(await during(attack))
+  // Else it was no attack; little of it is unsent at a time.
+  expect((await admittedReads()) - before).toBeGreaterThan(1_000)
 })
 
 test('two projects at once, with 16 such readers each', { retry: RETRIES }, async () => {

@@ -1,0 +1,101 @@
+import { gunzipSync } from 'node:zlib'
+import { sql } from 'kysely'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { serviceUnavailable } from '../../src/domain/errors.ts'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
+import { type Call, createTestApp, type TestApp } from '../support/app.ts'
+
+// The list of all modules has no pages, but is read and sent as its client takes it.
+
+const ROWS_AT_A_TIME = 128
+/** Three are created at once, and one of a hundred has a large title. */
+const MODULES = Array.from({ length: 1_000 }, (_, i) => ({
+  project_id: 'demo',
+  module_id: `m${String(i).padStart(4, '0')}`,
+  group_id: 'g',
+  title: i % 100 === 50 ? `"${i}"\n`.repeat(1_000) : `Module ${i}`,
+  created_at: toIsoTimestamp(new Date(Date.UTC(2026, 0, 1) + Math.floor(i / 3) * 1_000)),
+}))
+const NEWEST_FIRST = MODULES.toReversed().map(({ created_at: _, ...module }) => module)
+
+let api: TestApp
+let address: string
+beforeAll(async () => {
+  api = await createTestApp({
+    twins: false,
+    fill: async (_, db) => {
+      await db.insertInto('projects').values({ project_id: 'demo', name: 'n' }).execute()
+      await db.insertInto('groups').values({ project_id: 'demo', group_id: 'g', name: 'g' }).execute()
+      await db.insertInto('modules').values(MODULES).execute()
+    },
+  })
+  address = await api.listen()
+})
+afterAll(() => api.close())
+
+const list = (options: Partial<Call> = {}) => api.call({ path: '/projects/demo/modules', ...options })
+
+const underWay = async () => {
+  const { body } = await api.app.inject('/metrics')
+  return Number(/^flowtrail_reads_under_way (\d+)$/m.exec(body)?.[1])
+}
+
+/** Spies on a method of the gate until the test ends. */
+function spyOnGate(method: 'enter' | 'changeUnsent') {
+  const spy = vi.spyOn(ReadGate.prototype, method)
+  onTestFinished(() => spy.mockRestore())
+  return () => spy.mock.calls.map(([, bytes]) => bytes)
+}
+
+test('a list of more modules than are read at once is complete and in order', async () => {
+  const response = await list()
+  expect(response.json()).toEqual(NEWEST_FIRST)
+  expect(response.headers).toMatchObject({
+    'content-type': 'application/json; charset=utf-8',
+    'cache-control': 'private, no-cache',
+    vary: 'X-Api-Key, accept-encoding',
+  })
+  expect(response.headers).not.toHaveProperty('content-length')
+})
+
+test('it is compressed for a client that accepts gzip', async () => {
+  const response = await list({ headers: { 'accept-encoding': 'gzip' } })
+  expect(response.headers['content-encoding']).toBe('gzip')
+  expect(JSON.parse(gunzipSync(response.rawPayload).toString())).toEqual(NEWEST_FIRST)
+})
+
+test('HEAD has the same headers', async () => {
+  const [head, whole] = [await list({ method: 'HEAD' }), await list()]
+  expect([head.statusCode, head.body]).toEqual([200, ''])
+  for (const name of ['content-type', 'content-length', 'cache-control', 'vary']) {
+    expect(head.headers[name]).toBe(whole.headers[name])
+  }
+})
+
+test('it begins as a small read, goes on as a large one, and holds nothing in the end', async () => {
+  const [entered, unsent] = [spyOnGate('enter'), spyOnGate('changeUnsent')]
+  await list()
+  const others = Array(Math.ceil(MODULES.length / ROWS_AT_A_TIME) - 1).fill(8 * 1024 * 1024)
+  expect(entered()).toEqual([512 * 1024, ...others])
+  expect(Math.max(...unsent())).toBeLessThan(512 * 1024)
+  expect(unsent().reduce((sum, bytes) => sum + bytes, 0)).toBe(0)
+})
+
+describe('a response breaks off when the rest cannot be read,', () => {
+  test.each<[string, () => Promise<unknown>]>([
+    ['since it is not admitted', () => Promise.reject(serviceUnavailable())],
+    ['since the database fails', () => sql`ALTER TABLE modules RENAME COLUMN title TO other`.execute(api.db)],
+  ])('%s, and holds nothing any more', async (_, fail) => {
+    const { enter } = ReadGate.prototype
+    const spy = vi.spyOn(ReadGate.prototype, 'enter').mockImplementation(async function (this: ReadGate, ...args) {
+      if (spy.mock.calls.length === 3) await fail()
+      return enter.apply(this, args)
+    })
+    onTestFinished(() => spy.mockRestore())
+    const response = await fetch(`${address}/projects/demo/modules`, { headers: { 'x-api-key': api.key } })
+    expect(response.status).toBe(200)
+    expect(await response.text().catch(({ message }) => message)).toBe('terminated')
+    await vi.waitFor(async () => expect(await underWay()).toBe(0))
+  })
+})
