@@ -108,7 +108,10 @@ async function statementsOf(call: Call): Promise<Statement[]> {
   const statements = query.mock.calls.map(([statement]) => statement as unknown as Statement)
   query.mockRestore()
   expect(response.statusCode).toBe(200)
-  return statements.filter(({ text }) => text !== undefined && /^\s*(with|select)\b/i.test(text))
+  // Keys are looked up for any request, and once a second besides.
+  return statements.filter(
+    ({ text }) => text !== undefined && /^\s*(with|select)\b/i.test(text) && !/\bapi_keys\b/.test(text),
+  )
 }
 
 async function scansOf({ text, values }: Statement): Promise<PlanNode[]> {
