@@ -10,8 +10,9 @@ export interface paths {
         /**
          * List modules
          * @description All modules of the project, newest first (by creation time, then by `module_id`, both descending). The list is
-         *     complete: it has neither parameters nor pages. A long one is sent while it is read, without `Content-Length`; a
-         *     response that breaks off is not complete, so repeat the request.
+         *     complete: it has neither parameters nor pages. A long one is sent while it is read, without `Content-Length`: a
+         *     response that breaks off is not complete, so repeat the request, and a module whose creation time an import changes
+         *     meanwhile may be missing or come twice.
          *
          *     The key needs the scope `read`.
          */

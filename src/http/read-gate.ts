@@ -315,9 +315,9 @@ export class Lease implements ReadLease {
   async begin(bytes: number): Promise<void> {
     this.#leave()
     this.isExtended = false
-    // What it has read before is on its way.
     this.#isOver = false
-    this.#setUnsent(0)
+    // It is not its client that it waits for.
+    this.progressed_ms = performance.now()
     await this.#gate.enter(this, bytes, true)
   }
 

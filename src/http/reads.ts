@@ -8,6 +8,8 @@ import type {
 } from 'fastify'
 import { MAX_PAGE_bytes, SMALL_ROW_bytes } from '../database/large-rows.ts'
 import type { Page, WholeList } from '../domain/cursor.ts'
+import { ApiError } from '../domain/errors.ts'
+import { logFailure } from './outages.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
 import { BodyStream, isLarge, type Serialized, serializeLarge, serializePart, serializeRows } from './response-body.ts'
 
@@ -63,33 +65,51 @@ export function rowsOf(request: FastifyRequest, page: Page<unknown>): unknown[] 
 
 /** The payload of a list without pages: its rows if they are few, else a stream of what is read as the client takes it. */
 export function wholeBody(request: FastifyRequest, reply: FastifyReply, list: WholeList<object>): unknown {
-  const { rows, continuationAfter } = list.first
-  if (!continuationAfter(rows.length).more) return rows
+  const { rows = [], continuationAfter } = list.first ?? {}
+  if (!request.lease?.isExtended && !continuationAfter?.(rows.length).more) return rows
   reply.type(JSON_TYPE)
   return Readable.from(partsOf(list, request), { objectMode: false })
 }
 
-async function* partsOf({ first, next }: WholeList<object>, { lease }: FastifyRequest): AsyncGenerator<Buffer> {
-  let page = first
+/** The parts of a long list. The rows of each are gone before it is sent, which may take long. */
+async function* partsOf(list: WholeList<object>, request: FastifyRequest): AsyncGenerator<Buffer> {
+  const { lease } = request
+  let page = list.first
+  list.first = undefined
+  let opening: '[' | ',' = '['
+  /** The end of the part before, which the connection may not have sent yet. */
+  let unsent_bytes = 0
   try {
-    for (let opening: '[' | ',' = '['; ; opening = ',') {
-      const { body, rows } = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
+    while (page?.rows.length) {
+      const { body, rows }: { body: BodyStream; rows: number } = await serializePart(
+        page.rows,
+        !lease?.isExtended,
+        MAX_PAGE_bytes,
+        opening,
+      )
       const { cursor, more } = page.continuationAfter(rows)
-      startSending(body, lease)
+      page = undefined
+      startSending(body, lease, unsent_bytes)
+      unsent_bytes = body.bytes
       yield* body
       if (!more || cursor === undefined) break
-      page = await next(cursor)
+      page = await list.next(cursor)
+      opening = ','
     }
+    // Nothing is read any more, also when the last part was empty.
+    lease?.send(unsent_bytes)
     yield Buffer.from(']')
-  } finally {
-    // Also of a part that cannot be read.
+  } catch (error) {
+    // The response has begun, so that it can only break off.
+    if (!(error instanceof ApiError)) logFailure(request, error, 'list failed while it was sent')
     lease?.send(0)
+    throw error
   }
 }
 
-function startSending(body: BodyStream, lease: Lease | undefined): void {
+function startSending(body: BodyStream, lease: Lease | undefined, unsent_bytes = 0): void {
   body.onPart = (bytes) => lease?.sent(bytes)
-  lease?.send(body.bytes)
+  lease?.send(body.bytes + unsent_bytes)
 }
 
 /** A preSerialization hook for lists and large results. It ends a page that becomes too large. */

@@ -73,13 +73,32 @@ test('HEAD has the same headers', async () => {
   }
 })
 
-test('it begins as a small read, goes on as a large one, and holds nothing in the end', async () => {
+test('it begins as a small read, goes on as a large one, and holds nothing once it is sent', async () => {
   const [entered, unsent] = [spyOnGate('enter'), spyOnGate('changeUnsent')]
   await list()
+  await vi.waitFor(() => expect(unsent().reduce((sum, bytes) => sum + bytes, 0)).toBe(0))
   const others = Array(Math.ceil(MODULES.length / ROWS_AT_A_TIME) - 1).fill(8 * 1024 * 1024)
   expect(entered()).toEqual([512 * 1024, ...others])
   expect(Math.max(...unsent())).toBeLessThan(512 * 1024)
-  expect(unsent().reduce((sum, bytes) => sum + bytes, 0)).toBe(0)
+})
+
+test('it ends with the part before one that has become empty', async () => {
+  const { enter } = ReadGate.prototype
+  const last = MODULES.length % ROWS_AT_A_TIME
+  const oldest = MODULES.slice(0, last).map(({ module_id }) => module_id)
+  const setCreated = (created_at: string) =>
+    sql`UPDATE modules SET created_at = ${created_at}::timestamptz WHERE module_id = ANY (${oldest})`.execute(api.db)
+  const spy = vi.spyOn(ReadGate.prototype, 'enter').mockImplementation(async function (this: ReadGate, ...args) {
+    if (spy.mock.calls.length === Math.ceil(MODULES.length / ROWS_AT_A_TIME)) await setCreated('2027-01-01')
+    return enter.apply(this, args)
+  })
+  onTestFinished(async () => {
+    spy.mockRestore()
+    for (const { module_id, created_at } of MODULES.slice(0, last)) {
+      await sql`UPDATE modules SET created_at = ${created_at} WHERE module_id = ${module_id}`.execute(api.db)
+    }
+  })
+  expect((await list()).json()).toEqual(NEWEST_FIRST.slice(0, -last))
 })
 
 describe('a response breaks off when the rest cannot be read,', () => {
@@ -92,7 +111,12 @@ describe('a response breaks off when the rest cannot be read,', () => {
       if (spy.mock.calls.length === 3) await fail()
       return enter.apply(this, args)
     })
-    onTestFinished(() => spy.mockRestore())
+    onTestFinished(async () => {
+      spy.mockRestore()
+      await sql`DO $$ BEGIN ALTER TABLE modules RENAME COLUMN other TO title; EXCEPTION WHEN undefined_column THEN END $$`.execute(
+        api.db,
+      )
+    })
     const response = await fetch(`${address}/projects/demo/modules`, { headers: { 'x-api-key': api.key } })
     expect(response.status).toBe(200)
     expect(await response.text().catch(({ message }) => message)).toBe('terminated')
