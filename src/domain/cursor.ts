@@ -45,14 +45,11 @@ export class Page<Row> {
 
 /** A list without pages: it is complete, though it is read and sent page by page. */
 export class WholeList<Row> {
-  /** Whoever sends it sets it to undefined, so that its rows are not kept as long as the others are sent. */
-  first: Page<Row> | undefined
-  /** Reads the page that a cursor leads to, when the rows before it are on their way. */
-  readonly next: (cursor: string) => Promise<Page<Row>>
+  /** Reads the first page, or the one that a cursor leads to, when the rows before it are on their way. */
+  readonly read: (cursor?: string) => Promise<Page<Row>>
 
-  constructor(first: Page<Row>, next: (cursor: string) => Promise<Page<Row>>) {
-    this.first = first
-    this.next = next
+  constructor(read: (cursor?: string) => Promise<Page<Row>>) {
+    this.read = read
   }
 }
 

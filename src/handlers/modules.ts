@@ -11,18 +11,14 @@ import {
 } from '../queries/modules.ts'
 import type { Context } from './context.ts'
 
-export const listModules: Handler<'listModules', Context> = async ({ path, lease }, { db }) => {
-  const read = async (cursor?: string) => {
+export const listModules: Handler<'listModules', Context> = async ({ path, lease }, { db }) =>
+  new WholeList(async (cursor) => {
+    // What follows is a large read, of which a project has one at a time.
+    if (cursor !== undefined) await lease.begin(MAX_PAGE_bytes)
     const query = { limit: ROWS_AT_A_TIME, direction: 'DESC' as const, ...(cursor !== undefined && { cursor }) }
     const page = await selectModulesPage(db, { path, query, lease })
     return page.map(({ module_id, title, group_id, project_id }) => ({ module_id, title, group_id, project_id }))
-  }
-  return new WholeList(await read(), async (cursor) => {
-    // It is a large read, of which a project has one at a time.
-    await lease.begin(MAX_PAGE_bytes)
-    return read(cursor)
   })
-}
 
 export const getModule: Handler<'getModule', Context> = async ({ path, lease }, { db }) => {
   const found = await findModule(db, lease, path.projectId, path.moduleId)

@@ -11,7 +11,15 @@ import type { Page, WholeList } from '../domain/cursor.ts'
 import { ApiError } from '../domain/errors.ts'
 import { logFailure } from './outages.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
-import { BodyStream, isLarge, type Serialized, serializeLarge, serializePart, serializeRows } from './response-body.ts'
+import {
+  BodyStream,
+  isLarge,
+  type Serialized,
+  type SerializedPart,
+  serializeLarge,
+  serializePart,
+  serializeRows,
+} from './response-body.ts'
 
 const JSON_TYPE = 'application/json; charset=utf-8'
 
@@ -64,45 +72,47 @@ export function rowsOf(request: FastifyRequest, page: Page<unknown>): unknown[] 
 }
 
 /** The payload of a list without pages: its rows if they are few, else a stream of what is read as the client takes it. */
-export function wholeBody(request: FastifyRequest, reply: FastifyReply, list: WholeList<object>): unknown {
-  const { rows = [], continuationAfter } = list.first ?? {}
-  if (!request.lease?.isExtended && !continuationAfter?.(rows.length).more) return rows
+export async function wholeBody(request: FastifyRequest, reply: FastifyReply, list: WholeList<object>) {
+  const first = await list.read()
+  const { more } = first.continuationAfter(first.rows.length)
+  if (!more && !request.lease?.isExtended) return first.rows
   reply.type(JSON_TYPE)
-  return Readable.from(partsOf(list, request), { objectMode: false })
+  return Readable.from(partsOf(list, first, request), { objectMode: false })
 }
 
-/** The parts of a long list. The rows of each are gone before it is sent, which may take long. */
-async function* partsOf(list: WholeList<object>, request: FastifyRequest): AsyncGenerator<Buffer> {
+/** The parts of a long list from a page on. The rows of each are gone before it is sent, which may take long. */
+async function* partsOf(
+  list: WholeList<object>,
+  page: Page<object> | undefined,
+  request: FastifyRequest,
+): AsyncGenerator<Buffer, void> {
   const { lease } = request
-  let page = list.first
-  list.first = undefined
   let opening: '[' | ',' = '['
   /** The end of the part before, which the connection may not have sent yet. */
   let unsent_bytes = 0
+  while (page?.rows.length) {
+    const part: SerializedPart = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
+    const { body, rows } = part
+    const { cursor } = page.continuationAfter(rows)
+    page = undefined
+    startSending(body, lease, unsent_bytes)
+    unsent_bytes = body.bytes
+    yield* body
+    page = cursor === undefined ? undefined : await readNext(list, cursor, request)
+    opening = ','
+  }
+  // Nothing is read any more, also when the last part was empty.
+  lease?.send(unsent_bytes)
+  yield Buffer.from(']')
+}
+
+/** Reads the next part of a list whose response has begun, so that it breaks off when that fails. */
+async function readNext(list: WholeList<object>, cursor: string, request: FastifyRequest): Promise<Page<object>> {
   try {
-    while (page?.rows.length) {
-      const { body, rows }: { body: BodyStream; rows: number } = await serializePart(
-        page.rows,
-        !lease?.isExtended,
-        MAX_PAGE_bytes,
-        opening,
-      )
-      const { cursor, more } = page.continuationAfter(rows)
-      page = undefined
-      startSending(body, lease, unsent_bytes)
-      unsent_bytes = body.bytes
-      yield* body
-      if (!more || cursor === undefined) break
-      page = await list.next(cursor)
-      opening = ','
-    }
-    // Nothing is read any more, also when the last part was empty.
-    lease?.send(unsent_bytes)
-    yield Buffer.from(']')
+    return await list.read(cursor)
   } catch (error) {
-    // The response has begun, so that it can only break off.
     if (!(error instanceof ApiError)) logFailure(request, error, 'list failed while it was sent')
-    lease?.send(0)
+    request.lease?.send(0)
     throw error
   }
 }

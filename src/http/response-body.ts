@@ -63,6 +63,11 @@ export interface Serialized {
   rows: number
 }
 
+/** A part of a list, and how many rows it holds. */
+export interface SerializedPart extends Serialized {
+  body: BodyStream
+}
+
 /**
  * Serializes rows as an array: the first, and as many others as fit. Large bodies are serialized in turns with other work.
  *
@@ -87,7 +92,7 @@ export async function serializePart(
   areSmall: boolean,
   max_bytes: number,
   opening: '[' | ',',
-): Promise<{ body: BodyStream; rows: number }> {
+): Promise<SerializedPart> {
   return serializeInParts(arrayTexts(rows, areSmall, max_bytes, opening, ''))
 }
 

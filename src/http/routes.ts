@@ -132,9 +132,11 @@ function routeOf<Context, K extends OperationId>(
         { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
         options.context,
       )
+      // The headers below are not for an error.
+      const payload = await bodyOf(result, request, reply)
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))
       else reply.header('cache-control', 'no-store')
-      return bodyOf(result, request, reply)
+      return payload
     },
   }
 }

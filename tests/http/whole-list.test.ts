@@ -1,9 +1,15 @@
+import type { Readable } from 'node:stream'
+import { finished } from 'node:stream/promises'
+import { setImmediate } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { Page, WholeList } from '../../src/domain/cursor.ts'
 import { serviceUnavailable } from '../../src/domain/errors.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
+import { wholeBody } from '../../src/http/reads.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 
 // The list of all modules has no pages, but is read and sent as its client takes it.
@@ -122,4 +128,19 @@ describe('a response breaks off when the rest cannot be read,', () => {
     expect(await response.text().catch(({ message }) => message)).toBe('terminated')
     await vi.waitFor(async () => expect(await underWay()).toBe(0))
   })
+})
+
+test('a client that hangs up while the list is sent is no failure of the service', async () => {
+  const rows = [{ module_id: 'm' }]
+  const page = () => new Page<object>(rows, undefined, () => ({ cursor: 'next', more: true }))
+  const error = vi.fn()
+  const request = { log: { error }, server: {} } as unknown as FastifyRequest
+  const reply = { type: () => reply } as unknown as FastifyReply
+  const body = (await wholeBody(request, reply, new WholeList(async () => page()))) as Readable
+  for await (const _ of body.iterator({ destroyOnReturn: false })) break
+  // As @fastify/compress does it.
+  body.destroy(new Error('Premature close'))
+  await expect(finished(body)).rejects.toThrow('Premature close')
+  await setImmediate()
+  expect(error).not.toHaveBeenCalled()
 })
