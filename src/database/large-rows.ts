@@ -13,7 +13,7 @@ export const SMALL_ROW_bytes = 4 * 1024
 export const SMALL_VALUE_bytes = 64 * 1024
 
 /** The most bytes of values in a page that is serialised at once, though some of its rows are large. */
-const SMALL_PAGE_bytes = 512 * 1024
+export const SMALL_PAGE_bytes = 512 * 1024
 
 /** How many rows of a list without pages are read at a time. */
 export const ROWS_AT_A_TIME = SMALL_PAGE_bytes / SMALL_ROW_bytes
@@ -114,14 +114,15 @@ async function selectSmall<Row extends SizedRow>(
   const more = rows.length > limit
   const large = page.filter(({ value_bytes }) => value_bytes)
   if (large.length === 0) return { rows: page, more }
+  const keyTextOf = (row: Row) => JSON.stringify(keyOf(row))
   if (sizeOf(page) <= Math.min(limit * SMALL_ROW_bytes, SMALL_PAGE_bytes)) {
-    const found = new Map((await selectAgain(large)).map((row) => [JSON.stringify(keyOf(row)), row]))
-    const whole = page.map((row) => (row.value_bytes ? found.get(JSON.stringify(keyOf(row))) : row))
+    const found = new Map((await selectAgain(large)).map((row) => [keyTextOf(row), row]))
+    const whole = page.map((row) => (row.value_bytes ? found.get(keyTextOf(row)) : row))
     // Otherwise one has been erased or has moved in between.
     if (whole.every((row) => row !== undefined)) return { rows: whole, more }
   }
   const { count, bytes } = fitting(page)
-  return { count, bytes, lastKey: JSON.stringify(keyOf(page[count - 1] as Row)), more: rows.length > count }
+  return { count, bytes, lastKey: keyTextOf(page[count - 1] as Row), more: rows.length > count }
 }
 
 /** How large rows are with the values that are left out: about their bytes, since a character counts as one. */

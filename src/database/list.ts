@@ -1,4 +1,4 @@
-import { type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import { type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Keyset, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
@@ -128,48 +128,48 @@ export function defineList<
   const sortKey: readonly SortColumns[number][] = descriptor.sortKey
   const isSortKey = descriptor.isSortKey as unknown as (value: unknown) => value is SortKey
   const ref = (column: string) => sql.ref(`${table}.${column}`)
+  const inScope = scope.map(([, column]) => ({ column, operator: '=' }))
+  /** One condition for each of the first parameters. */
+  const conditionsOf = (compared: readonly { column: string; operator: string }[], parameters: readonly unknown[]) =>
+    compared.map(({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`)
 
   const queryFor = memoizeByOptions(({ direction, isFirstPage, isWhole, filters: names }: ListOptions) => {
     const inOrder: Clauses = (query) =>
       sortKey.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
     // The order of the parameters: scope, filters, key, limit.
-    const compared = [
-      ...scope.map(([, column]) => ({ column, operator: '=' })),
-      ...filters.filter(([name]) => names.includes(name)).map(([, filter]) => filter),
-    ]
+    const compared = [...inScope, ...filters.filter(([name]) => names.includes(name)).map(([, filter]) => filter)]
     const keyLength = isFirstPage ? 0 : sortKey.length
     return prepareMany(
       compared.length + keyLength + 1,
       (db, parameters) => {
-        const conditions = compared.map(
-          ({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`,
-        )
+        const conditions = conditionsOf(compared, parameters)
         if (!isFirstPage) {
           const key = parameters.slice(compared.length, -1)
           // One comparison of all columns as a row, so that an index serves it.
           conditions.push(sql`(${sql.join(sortKey.map(ref))}) ${sql.raw(AFTER[direction])} (${sql.join(key)})`)
         }
         const limit = parameters.at(-1) as Parameter<number>
-        const page: Clauses = (query) =>
-          conditions.reduce((filtered, condition) => filtered.where(condition), inOrder(query)).limit(limit)
+        const page: Clauses = (query) => where(conditions)(inOrder(query)).limit(limit)
         return build(db, page, inOrder, isWhole)
       },
       { name: operation },
     )
   })
 
-  const selectAgain = prepareMany(
+  const id = sortKey.at(-1) as SortColumns[number]
+  /** The rows with these ids in a scope, whole and in any order. */
+  const selectByIds = prepareMany(
     scope.length + 1,
     (db, parameters) => {
-      const conditions = scope.map(([, column], i) => sql<SqlBool>`${ref(column)} = ${parameters[i]}`)
-      conditions.push(sql`${ref(sortKey.at(-1) as string)} = ANY (${parameters.at(-1)})`)
-      const rows: Clauses = (query) => conditions.reduce((filtered, condition) => filtered.where(condition), query)
-      return build(db, rows, (query) => query, true)
+      const conditions = conditionsOf(inScope, parameters)
+      conditions.push(sql`${ref(id)} = ANY (${parameters.at(-1)})`)
+      return build(db, where(conditions), (query) => query, true)
     },
     { name: operation },
   )
 
   const origin = descriptor.origin as SortKey | undefined
+  const idsOf = (rows: Row[]): (string | number)[] => rows.map((row) => row[id])
   const keyOf = (row: Row) => sortKey.map((column) => row[column]) as unknown as SortKey
 
   /** What the path and the filters of a request say. */
@@ -189,12 +189,7 @@ export function defineList<
       return selectPage(limit, request.lease, {
         select: (count, isWhole) =>
           queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count),
-        selectAgain: (rows) =>
-          selectAgain(
-            db,
-            ...scopeValues,
-            rows.map((row) => keyOf(row).at(-1) as string | number),
-          ),
+        selectAgain: (rows) => selectByIds(db, ...scopeValues, idsOf(rows)),
         keyOf,
       })
     }
@@ -206,6 +201,12 @@ export function defineList<
   }
   return selectRows
 }
+
+/** Keeps the rows that meet all conditions. */
+const where =
+  (conditions: readonly RawBuilder<SqlBool>[]): Clauses =>
+  (query) =>
+    conditions.reduce((filtered, condition) => filtered.where(condition), query)
 
 const AFTER = { ASC: '>', DESC: '<' }
 

@@ -2,7 +2,7 @@ import { METHODS } from 'node:http'
 import compress from '@fastify/compress'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import glue from 'fastify-openapi-glue'
-import { ROWS_AT_A_TIME, SMALL_ROW_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
+import { SMALL_PAGE_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
 import { SCOPES, type Scope } from '../domain/api-key.ts'
 import { Page, WholeList } from '../domain/cursor.ts'
 import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
@@ -110,7 +110,7 @@ function routeOf<Context, K extends OperationId>(
   const { content = {}, 'x-max-bytes': documented_bytes } = operation.requestBody ?? {}
   const isImport = NDJSON in content
   const maxBytes = isImport ? options.maxImport_bytes : documented_bytes
-  const usual_bytes = isConditional ? SMALL_VALUE_bytes : ROWS_AT_A_TIME * SMALL_ROW_bytes
+  const usual_bytes = isConditional ? SMALL_VALUE_bytes : SMALL_PAGE_bytes
   const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],

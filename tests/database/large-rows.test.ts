@@ -22,6 +22,17 @@ interface Row extends SizedRow {
 const MiB = 1024 * 1024
 const row = (id: number, value_bytes: number | null = null): Row => ({ id, value_bytes })
 
+/** A database of its own, until the test ends. */
+async function emptyDatabase() {
+  const { url, drop } = await createTestDatabase()
+  const db = connect(url)
+  onTestFinished(async () => {
+    await db.destroy()
+    await drop()
+  })
+  return { db, url }
+}
+
 /** A lease that is extended at once, and by how many bytes. */
 function recordingLease() {
   const extended: number[] = []
@@ -130,12 +141,7 @@ test('a row that is gone in between is missing', async () => {
 })
 
 test('rows and values from one byte above the limit on are read only when there is room for them', async () => {
-  const database = await createTestDatabase()
-  const db = connect(database.url)
-  onTestFinished(async () => {
-    await db.destroy()
-    await database.drop()
-  })
+  const { db, url } = await emptyDatabase()
   const project = { project_id: 'p' }
   const at = '2026-01-01T00:00:00.000Z'
   const ids = { module_id: 'm', contact_id: 'c' }
@@ -145,7 +151,7 @@ test('rows and values from one byte above the limit on are read only when there 
     entry: { entry_id: `e${more}`, entry_data: JSON.stringify('x'.repeat(65_534 + more)) },
     event: { custom_event_name: 'n', custom_event_props: JSON.stringify({ key: 'x'.repeat(4_086 + more) }) },
   }))
-  await importInto(database.url, [
+  await importInto(url, [
     { type: 'project', ...project },
     { type: 'group', ...project, group_id: 'g' },
     { type: 'module', ...project, module_id: 'm', group_id: 'g', title: '' },
@@ -230,13 +236,8 @@ function mixedProject(project_id: string, prefix = ''): object[] {
 }
 
 test('a page with large rows is the same as its rows one by one, in each list', async () => {
-  const database = await createTestDatabase()
-  const db = connect(database.url)
-  onTestFinished(async () => {
-    await db.destroy()
-    await database.drop()
-  })
-  await importInto(database.url, [...mixedProject('p'), ...mixedProject('other', 'other ')])
+  const { db, url } = await emptyDatabase()
+  await importInto(url, [...mixedProject('p'), ...mixedProject('other', 'other ')])
   for (const project_id of ['p', 'other']) {
     const erasures = SMALL_AND_LARGE.map((text, i) => ({
       ...{ project_id, erasure_id: `r${i}`, position: i + 1, contact_id: 'c', erased_at: at(0) },
