@@ -35,7 +35,7 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
   build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
   options: PrepareOptions = {},
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Found<Row> | undefined> {
-  const select = prepare(build, { isLookUp: true, ...options }) as (
+  const select = prepare(build, { kind: 'look-up', ...options }) as (
     db: Database,
     ...columns: unknown[][]
   ) => Promise<Row[]>

@@ -152,7 +152,7 @@ export function defineList<
         const page: Clauses = (query) => where(conditions)(inOrder(query)).limit(limit)
         return build(db, page, inOrder, isWhole)
       },
-      { name: operation },
+      { name: operation, kind: isWhole ? 'large' : 'list' },
     )
   })
 

@@ -20,7 +20,8 @@ import { timedQuery } from './timed-query.ts'
 
 /**
  * A dialect for single statements on shared, pipelined connections. If there are several, the first is for look-ups
- * only, which then never queue behind a list.
+ * only, which then never queue behind a list. If there are more than two, large values are read on the last alone, and lists
+ * avoid it meanwhile.
  */
 export class PipelinedDialect implements Dialect {
   readonly #pool: pg.Pool
@@ -77,20 +78,33 @@ async function refuseTransaction(): Promise<never> {
 class SharedConnections implements DatabaseConnection {
   readonly #lookUpConnection: SharedConnection
   readonly #others: SharedConnection[]
+  #largeUnderWay = 0
 
   constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
     this.#lookUpConnection = new SharedConnection(pool, readTimeout_ms)
     this.#others = Array.from({ length: pool.options.max - 1 }, () => new SharedConnection(pool, readTimeout_ms))
   }
 
-  executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { isLookUp = false } = query as Partial<NamedQuery>
-    return (isLookUp ? this.#lookUpConnection : this.#leastBusy()).executeQuery(query)
+  async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const { kind = 'list' } = query as Partial<NamedQuery>
+    if (kind === 'look-up') return this.#lookUpConnection.executeQuery(query)
+    if (kind === 'list') return this.#leastBusy().executeQuery(query)
+    this.#largeUnderWay += 1
+    try {
+      return await this.#largeConnection.executeQuery(query)
+    } finally {
+      this.#largeUnderWay -= 1
+    }
   }
 
-  /** The one with the fewest queries under way. */
+  get #largeConnection(): SharedConnection {
+    return this.#others.at(-1) ?? this.#lookUpConnection
+  }
+
+  /** The one with the fewest queries under way, of those without a large one. */
   #leastBusy(): SharedConnection {
-    const [first = this.#lookUpConnection, ...others] = this.#others
+    const avoided = this.#largeUnderWay > 0 ? 1 : 0
+    const [first = this.#largeConnection, ...others] = this.#others.slice(0, this.#others.length - avoided)
     return others.reduce((least, other) => (other.queriesUnderWay < least.queriesUnderWay ? other : least), first)
   }
 

@@ -41,6 +41,9 @@ type ValuesOf<Parameters extends readonly unknown[]> = {
   [I in keyof Parameters]: Parameters[I] extends Expression<infer T> ? T : never
 }
 
+/** What a query reads: few small rows by their keys, rows of a list, or values that may be large. None queues behind the next. */
+export type QueryKind = 'look-up' | 'list' | 'large'
+
 /** A query that is compiled when it is first used, and that PostgreSQL prepares once on each connection. */
 export interface Prepared<Args extends readonly unknown[], Row> {
   /** Runs the query and resolves to its rows. */
@@ -52,15 +55,14 @@ export interface Prepared<Args extends readonly unknown[], Row> {
 /** A compiled query with the name under which it is prepared. */
 export interface NamedQuery<Row = unknown> extends CompiledQuery<Row> {
   readonly name: string
-  /** Whether it finds few rows by their keys. */
-  readonly isLookUp: boolean
+  readonly kind: QueryKind
 }
 
 export interface PrepareOptions {
   /** What the query is called in the metrics and in PostgreSQL's pg_prepared_statements. */
   name?: string
-  /** Whether the query finds few rows by their keys, and must not queue behind one that reads many. */
-  isLookUp?: boolean
+  /** A list without it. */
+  kind?: QueryKind
 }
 
 /** What a {@link Parameter} is at run time. */
@@ -116,11 +118,11 @@ export function prepare<const Parameters extends readonly Parameter<Bindable>[],
 export function prepareMany<Row>(
   count: number,
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
-  { name = 'query', isLookUp = false }: PrepareOptions = {},
+  { name = 'query', kind = 'list' }: PrepareOptions = {},
 ): Prepared<readonly Bindable[], Row> {
   let compiled: NamedQuery<Row> | undefined
   const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
-    compiled ??= { ...compile(count, build), name: uniqueName(name), isLookUp }
+    compiled ??= { ...compile(count, build), name: uniqueName(name), kind }
     if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
     const parameters = compiled.parameters.map((value) => (value instanceof Placeholder ? args[value.index] : value))
     return { ...compiled, parameters }

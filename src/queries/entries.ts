@@ -33,7 +33,7 @@ export const findEntry = lookUpSized((isWhole) => {
         value('e.entry_data').as('entry_data'),
         value_bytes,
       ]),
-    { name: 'findEntry', isLookUp: !isWhole },
+    { name: 'findEntry', kind: isWhole ? 'large' : 'look-up' },
   )
 })
 

@@ -132,7 +132,7 @@ export const findLastPositions = batchLoader(
       'event.position as events',
       'erasure.position as erasures',
     ]),
-  { name: 'findLastPositions', isLookUp: false },
+  { name: 'findLastPositions', kind: 'list' },
 )
 
 /**

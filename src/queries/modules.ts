@@ -93,7 +93,7 @@ export const findModule = lookUpSized((isWhole) => {
           'production.json_string_prod',
           'production.value_bytes',
         ]),
-    { name: 'findModule', isLookUp: !isWhole },
+    { name: 'findModule', kind: isWhole ? 'large' : 'look-up' },
   )
 })
 
@@ -148,7 +148,7 @@ export const findModuleVersion = lookUpSized((isWhole) => {
           value('v.json_string').as('json_string'),
           value_bytes,
         ]),
-    { name: 'findModuleVersion', isLookUp: !isWhole },
+    { name: 'findModuleVersion', kind: isWhole ? 'large' : 'look-up' },
   )
 })
 

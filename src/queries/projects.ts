@@ -3,7 +3,7 @@ import type { Database } from '../database/pool.ts'
 import { type Parameter, prepare } from '../database/prepared.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
-const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')), { name: 'selectOne', isLookUp: true })
+const selectOne = prepare((db) => db.selectNoFrom((eb) => eb.lit(1).as('one')), { name: 'selectOne', kind: 'look-up' })
 
 /** Rejects when the database is unavailable. */
 export async function ping(db: Database): Promise<void> {

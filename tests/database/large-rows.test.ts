@@ -185,18 +185,18 @@ test('rows and values from one byte above the limit on are read only when there 
   await expect(findEntry(db, full, 'p', 'e1')).rejects.toThrow('full')
   const page = selectEventsPage(db, { path: { projectId: 'p', entryId: 'e1' }, query, lease: full })
   await expect(page).rejects.toThrow('full')
-  // The connection for look-ups waits neither for large values nor for lists.
+  // The connection for look-ups waits neither for large values nor for lists, and lists do not wait for large values.
   const execute = vi.spyOn(db, 'executeQuery')
-  const lookUps = async (read: () => Promise<unknown>) => {
+  const kinds = async (read: () => Promise<unknown>) => {
     execute.mockClear()
     await read()
-    return execute.mock.calls.map(([sent]) => (sent as NamedQuery).isLookUp)
+    return execute.mock.calls.map(([sent]) => (sent as NamedQuery).kind)
   }
-  expect(await lookUps(() => findEntry(db, lease, 'p', 'e1'))).toEqual([true, false])
-  expect(await lookUps(() => findModule(db, lease, 'p', 'm'))).toEqual([true, false])
-  expect(await lookUps(() => findModuleVersion(db, lease, 'p', 'm', 1))).toEqual([true, false])
+  expect(await kinds(() => findEntry(db, lease, 'p', 'e1'))).toEqual(['look-up', 'large'])
+  expect(await kinds(() => findModule(db, lease, 'p', 'm'))).toEqual(['look-up', 'large'])
+  expect(await kinds(() => findModuleVersion(db, lease, 'p', 'm', 1))).toEqual(['look-up', 'large'])
   const path = { projectId: 'p', entryId: 'e1' }
-  expect(await lookUps(() => selectEventsPage(db, { path, query, lease }))).toEqual([false, false])
+  expect(await kinds(() => selectEventsPage(db, { path, query, lease }))).toEqual(['list', 'large'])
 })
 
 const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString() as IsoTimestamp

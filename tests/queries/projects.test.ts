@@ -36,7 +36,7 @@ test('ping resolves when the database is available, and else rejects', async () 
   const execute = vi.spyOn(db, 'executeQuery')
   await ping(db)
   // It does not wait for lists.
-  expect(execute).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ isLookUp: true }))
+  expect(execute).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ kind: 'look-up' }))
   execute.mockRestore()
 })
 
