@@ -9,6 +9,8 @@ const OPTIONS = {
   testTimeout: 60_000,
   hookTimeout: 120_000,
   setupFiles: ['tests/contract/mutants/setup.ts', 'tests/contract/proxy/setup.ts'],
+  // Each project has its own; one more than cores, since tests wait for PostgreSQL and for processes.
+  maxWorkers: availableParallelism() + 1,
   // A failing assertion may print a whole response, about which light-my-request warns.
   execArgv: ['--disable-warning=FST_LIGHTMYREQUEST_DEP01'],
 }
@@ -28,7 +30,6 @@ export async function runSuite(mutants: string[], exchanges: string): Promise<Ma
       test: {
         ...OPTIONS,
         globalSetup: ['tests/support/global-setup.ts'],
-        maxWorkers: availableParallelism() + 1,
         projects: [UNMODIFIED, ...mutants].map((name) => ({
           extends: false,
           test: {
