@@ -11,10 +11,14 @@ import {
 } from '../queries/modules.ts'
 import type { Context } from './context.ts'
 
-export const listModules: Handler<'listModules', Context> = async ({ path, lease }, { db }) =>
+export const listModules: Handler<'listModules', Context> = async ({ path, lease, confirmKey }, { db }) =>
   new WholeList(async (cursor) => {
-    // What follows is a large read, of which a project has one at a time.
-    if (cursor !== undefined) await lease.begin(MAX_PAGE_bytes)
+    if (cursor !== undefined) {
+      // What follows is a large read, of which a project has one at a time.
+      await lease.begin(MAX_PAGE_bytes)
+      // It may have been revoked since the part before.
+      await confirmKey()
+    }
     const query = { limit: ROWS_AT_A_TIME, direction: 'DESC' as const, ...(cursor !== undefined && { cursor }) }
     const page = await selectModulesPage(db, { path, query, lease })
     return page.map(({ module_id, title, group_id, project_id }) => ({ module_id, title, group_id, project_id }))

@@ -258,6 +258,8 @@ export class ReadGate {
     const now_ms = performance.now()
     for (const lease of this.#sending) {
       const isUnderPressure = isRoomAwaited || isShareAwaited(lease.project)
+      // It is not its client that it waits for.
+      if (lease.isReading) continue
       if (now_ms - lease.progressed_ms < (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)) continue
       this.counts.cut += 1
       lease.disconnect()
@@ -293,6 +295,11 @@ export class Lease implements ReadLease {
     return this.#response.destroyed
   }
 
+  /** Whether more is read, or waits to be, of what it is to send. */
+  get isReading(): boolean {
+    return !this.#isOver
+  }
+
   get isSending(): boolean {
     return this.#unsent_bytes > 0
   }
@@ -316,8 +323,6 @@ export class Lease implements ReadLease {
     this.#leave()
     this.isExtended = false
     this.#isOver = false
-    // It is not its client that it waits for.
-    this.progressed_ms = performance.now()
     await this.#gate.enter(this, bytes, true)
   }
 

@@ -15,7 +15,6 @@ import {
   BodyStream,
   isLarge,
   type Serialized,
-  type SerializedPart,
   serializeLarge,
   serializePart,
   serializeRows,
@@ -73,48 +72,65 @@ export function rowsOf(request: FastifyRequest, page: Page<unknown>): unknown[] 
 
 /** The payload of a list without pages: its rows if they are few, else a stream of what is read as the client takes it. */
 export async function wholeBody(request: FastifyRequest, reply: FastifyReply, list: WholeList<object>) {
-  const first = await list.read()
-  const { more } = first.continuationAfter(first.rows.length)
-  if (!more && !request.lease?.isExtended) return first.rows
+  const { lease, method } = request
+  const page = await list.read()
+  const { more } = page.continuationAfter(page.rows.length)
+  if (!more && !lease?.isExtended) return page.rows
   reply.type(JSON_TYPE)
+  const { body, cursor } = await startPart(page, request, '[')
+  // A response to HEAD has headers alone, for which nothing more needs to be read.
+  const first = { body, cursor: method === 'HEAD' ? undefined : cursor }
   return Readable.from(partsOf(list, first, request), { objectMode: false })
 }
 
-/** The parts of a long list from a page on. The rows of each are gone before it is sent, which may take long. */
-async function* partsOf(
-  list: WholeList<object>,
-  page: Page<object> | undefined,
-  request: FastifyRequest,
-): AsyncGenerator<Buffer, void> {
-  const { lease } = request
-  let opening: '[' | ',' = '['
-  /** The end of the part before, which the connection may not have sent yet. */
-  let unsent_bytes = 0
-  while (page?.rows.length) {
-    const part: SerializedPart = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
-    const { body, rows } = part
-    const { cursor } = page.continuationAfter(rows)
-    page = undefined
-    startSending(body, lease, unsent_bytes)
-    unsent_bytes = body.bytes
-    yield* body
-    page = cursor === undefined ? undefined : await readNext(list, cursor, request)
-    opening = ','
+/** A part of a long list on its way to the client. */
+interface ListPart {
+  body: BodyStream
+  /** Where the next part begins, if there is one. */
+  cursor: string | undefined
+}
+
+/** The parts of a long list from the first on. The next one is read when the client has taken the one before, which may take long. */
+async function* partsOf(list: WholeList<object>, first: ListPart, request: FastifyRequest): AsyncGenerator<Buffer, void> {
+  let last = first
+  for (let part: ListPart | undefined = first; part; part = await nextPart(list, part, request)) {
+    yield* part.body
+    last = part
   }
   // Nothing is read any more, also when the last part was empty.
-  lease?.send(unsent_bytes)
+  request.lease?.send(last.body.unsent_bytes)
   yield Buffer.from(']')
 }
 
 /** Reads the next part of a list whose response has begun, so that it breaks off when that fails. */
-async function readNext(list: WholeList<object>, cursor: string, request: FastifyRequest): Promise<Page<object>> {
+async function nextPart(
+  list: WholeList<object>,
+  { body, cursor }: ListPart,
+  request: FastifyRequest,
+): Promise<ListPart | undefined> {
+  if (cursor === undefined) return undefined
   try {
-    return await list.read(cursor)
+    const page = await list.read(cursor)
+    if (page.rows.length > 0) return await startPart(page, request, ',', body.unsent_bytes)
   } catch (error) {
-    if (!(error instanceof ApiError)) logFailure(request, error, 'list failed while it was sent')
+    if (error instanceof ApiError) request.facts.errorCode = error.errorCode
+    else logFailure(request, error, 'list failed while it was sent')
     request.lease?.send(0)
     throw error
   }
+}
+
+/** Serializes a part, with which nothing more is read for the time being. @param unsent_bytes of the part before */
+async function startPart(
+  page: Page<object>,
+  request: FastifyRequest,
+  opening: '[' | ',',
+  unsent_bytes = 0,
+): Promise<ListPart> {
+  const { lease } = request
+  const { body, rows } = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
+  startSending(body, lease, unsent_bytes)
+  return { body, cursor: page.continuationAfter(rows).cursor }
 }
 
 function startSending(body: BodyStream, lease: Lease | undefined, unsent_bytes = 0): void {
@@ -152,13 +168,13 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
 export const serializeUnlessDone = (serialize: (result: object) => string | Buffer) => () => (payload: unknown) =>
   (typeof payload === 'string' || payload instanceof BodyStream ? payload : serialize(payload as object)) as string
 
-/** An onSend hook: the read is over, and its body on the way to the client. */
+/** An onSend hook: the read is over, and its body on the way to the client. That of {@link wholeBody} has begun already. */
 export const endRead: onSendHookHandler<unknown> = (request, reply, payload, done) => {
   const { lease } = request
   if (payload instanceof BodyStream) {
     reply.header('content-length', payload.bytes)
     startSending(payload, lease)
-  } else lease?.send(payload instanceof Readable ? 0 : Buffer.byteLength((payload as string | Buffer | null) ?? ''))
+  } else if (!(payload instanceof Readable)) lease?.send(Buffer.byteLength((payload as string | Buffer | null) ?? ''))
   done(null, payload)
 }
 

@@ -31,6 +31,11 @@ export class BodyStream extends Readable {
     this.etag = etag
   }
 
+  /** What was pushed and is not known to be sent. */
+  get unsent_bytes(): number {
+    return this.#unsent_bytes.reduce((sum, bytes) => sum + bytes, 0)
+  }
+
   override _read(): void {
     this.onPart?.(this.#takeSent())
     const part = this.#parts.pop()
@@ -40,8 +45,7 @@ export class BodyStream extends Readable {
 
   /** A connection takes a part when it has sent the one before. */
   #takeSent(): number {
-    const pushed_bytes = this.#unsent_bytes.reduce((sum, bytes) => sum + bytes, 0)
-    const taken_bytes = pushed_bytes - this.readableLength
+    const taken_bytes = this.unsent_bytes - this.readableLength
     let sent_bytes = 0
     for (;;) {
       const [first, second] = this.#unsent_bytes

@@ -7,7 +7,7 @@ import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { Page, WholeList } from '../../src/domain/cursor.ts'
 import { serviceUnavailable } from '../../src/domain/errors.ts'
-import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { wholeBody } from '../../src/http/reads.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
@@ -27,9 +27,12 @@ const NEWEST_FIRST = MODULES.toReversed().map(({ created_at: _, ...module }) => 
 
 let api: TestApp
 let address: string
+const lines: Record<string, unknown>[] = []
 beforeAll(async () => {
+  const stream = { write: (line: string) => void lines.push(JSON.parse(line)) }
   api = await createTestApp({
     twins: false,
+    logger: { level: 'info', stream },
     fill: async (_, db) => {
       await db.insertInto('projects').values({ project_id: 'demo', name: 'n' }).execute()
       await db.insertInto('groups').values({ project_id: 'demo', group_id: 'g', name: 'g' }).execute()
@@ -71,8 +74,12 @@ test('it is compressed for a client that accepts gzip', async () => {
   expect(JSON.parse(gunzipSync(response.rawPayload).toString())).toEqual(NEWEST_FIRST)
 })
 
-test('HEAD has the same headers', async () => {
-  const [head, whole] = [await list({ method: 'HEAD' }), await list()]
+test('HEAD has the same headers, and reads no more than it needs for them', async () => {
+  const entered = spyOnGate('enter')
+  const head = await list({ method: 'HEAD' })
+  expect(entered()).toHaveLength(1)
+  await vi.waitFor(async () => expect(await underWay()).toBe(0))
+  const whole = await list()
   expect([head.statusCode, head.body]).toEqual([200, ''])
   for (const name of ['content-type', 'content-length', 'cache-control', 'vary']) {
     expect(head.headers[name]).toBe(whole.headers[name])
@@ -108,10 +115,11 @@ test('it ends with the part before one that has become empty', async () => {
 })
 
 describe('a response breaks off when the rest cannot be read,', () => {
-  test.each<[string, () => Promise<unknown>]>([
-    ['since it is not admitted', () => Promise.reject(serviceUnavailable())],
-    ['since the database fails', () => sql`ALTER TABLE modules RENAME COLUMN title TO other`.execute(api.db)],
-  ])('%s, and holds nothing any more', async (_, fail) => {
+  test.each<[string, string | undefined, () => Promise<unknown>]>([
+    ['since it is not admitted', 'service_unavailable', () => Promise.reject(serviceUnavailable())],
+    ['since the database fails', undefined, () => sql`ALTER TABLE modules RENAME COLUMN title TO other`.execute(api.db)],
+    ['since its key has been revoked', 'unauthorized', () => revoke()],
+  ])('%s, says so in the log, and holds nothing any more', async (_, error_code, fail) => {
     const { enter } = ReadGate.prototype
     const spy = vi.spyOn(ReadGate.prototype, 'enter').mockImplementation(async function (this: ReadGate, ...args) {
       if (spy.mock.calls.length === 3) await fail()
@@ -123,18 +131,34 @@ describe('a response breaks off when the rest cannot be read,', () => {
         api.db,
       )
     })
+    lines.splice(0)
     const response = await fetch(`${address}/projects/demo/modules`, { headers: { 'x-api-key': api.key } })
     expect(response.status).toBe(200)
     expect(await response.text().catch(({ message }) => message)).toBe('terminated')
     await vi.waitFor(async () => expect(await underWay()).toBe(0))
+    const line = { operation: 'listModules', status: 200, msg: 'request cut off' }
+    expect(lines).toContainEqual(expect.objectContaining(error_code ? { ...line, error_code } : line))
   })
+
+  /** Until the test ends. */
+  async function revoke(): Promise<void> {
+    const set = (revoked_at: IsoTimestamp | null) => api.db.updateTable('api_keys').set({ revoked_at }).execute()
+    await set(toIsoTimestamp(new Date(0)))
+    // Longer than a key is cached.
+    const now = performance.now.bind(performance)
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
+    onTestFinished(async () => {
+      clock.mockRestore()
+      await set(null)
+    })
+  }
 })
 
 test('a client that hangs up while the list is sent is no failure of the service', async () => {
   const rows = [{ module_id: 'm' }]
   const page = () => new Page<object>(rows, undefined, () => ({ cursor: 'next', more: true }))
   const error = vi.fn()
-  const request = { log: { error }, server: {} } as unknown as FastifyRequest
+  const request = { log: { error }, server: {}, facts: {} } as unknown as FastifyRequest
   const reply = { type: () => reply } as unknown as FastifyReply
   const body = (await wholeBody(request, reply, new WholeList(async () => page()))) as Readable
   for await (const _ of body.iterator({ destroyOnReturn: false })) break

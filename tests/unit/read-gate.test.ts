@@ -274,6 +274,28 @@ test('a read that began, found something large and begins again is admitted at o
   expect(gate.usage).toEqual({ ...IDLE, reads: 1 })
 })
 
+test('a list that waits to read more is not disconnected for what it waits for itself', async () => {
+  const [one, other] = [read('a'), read('b')]
+  const list = await lease(one)
+  list.send(60)
+  ;(await lease(other)).send(100)
+  const [first, second] = reads(2, 'a')
+  const next = list.begin(1)
+  // Since it waits for memory, clients have two seconds.
+  const waiting = read('c', 50)
+  expect(await states([waiting])).toEqual(['waits'])
+  await vi.advanceTimersByTimeAsync(4_000)
+  expect([one.response.destroyed, other.response.destroyed]).toEqual([false, true])
+  await end(first as Read)
+  await next
+  list.send(60)
+  for (const each of [second, waiting]) await end(each as Read)
+  // Now its client is what it waits for.
+  await vi.advanceTimersByTimeAsync(30_000)
+  expect(one.response.destroyed).toBe(true)
+  expect(gate.usage).toEqual(IDLE)
+})
+
 test('a read that follows a feed waits without being counted, and uses nothing while it pauses', async () => {
   const others = reads(2, 'a')
   await states(others)
