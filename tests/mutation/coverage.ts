@@ -3,6 +3,7 @@ import path from 'node:path'
 import { startVitest } from 'vitest/node'
 import { failureOf } from './failure.ts'
 import { functionAt, reportingFunctions } from './functions.ts'
+import { endKeptProcesses, keptProcesses } from './kept-processes.ts'
 import type { Mutant } from './mutants.ts'
 import { vitestOptions } from './sandbox.ts'
 
@@ -40,6 +41,7 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
     {
       test: {
         ...vitestOptions(['tests/mutation/setup-coverage.ts']),
+        pool: keptProcesses,
         testTimeout: 60_000,
         hookTimeout: 120_000,
         expect: { poll: { timeout: 30_000 } },
@@ -49,6 +51,7 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   const modules = vitest.state.getTestModules()
   const failures = modules.filter((module) => !module.ok()).map((one) => `${one.relativeModuleId}: ${failureOf(one)}`)
   await vitest.close()
+  endKeptProcesses()
   process.exitCode = 0
   if (failures.length > 0) throw new Error(`tests fail without any mutant:\n${failures.join('\n')}`)
   for (const [file, text] of originals) writeFileSync(path.join(sandbox, file), text)

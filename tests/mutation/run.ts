@@ -43,6 +43,8 @@ interface Tally {
   pending: number
 }
 const tallies = new Map<string, Tally>()
+/** Those that run. */
+const workers = new Set<ChildProcess>()
 /** Ends the run, so that it leaves no process and no file behind. */
 const stop = new AbortController()
 
@@ -86,6 +88,7 @@ async function tryMutants(): Promise<void> {
     const ended = await Promise.allSettled(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
     for (const one of ended) if (one.status === 'rejected') throw one.reason
   } finally {
+    for (const worker of workers) killGroup(worker)
     await server.release()
     rmSync(home, { recursive: true, force: true, maxRetries: 5 })
   }
@@ -143,7 +146,7 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
     if (verdict === 'timed out') {
-      worker.kill('SIGKILL')
+      killGroup(worker)
       writeFileSync(path.join(sandbox, file), text)
       worker = await startWorker(sandbox)
     } else if (verdict.killer !== undefined) {
@@ -176,10 +179,22 @@ async function startWorker(sandbox: string): Promise<ChildProcess> {
   const worker = fork(path.join(import.meta.dirname, 'worker.ts'), {
     cwd: sandbox,
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    // With a process group of its own, since a test process that loops does not notice when its worker is killed.
+    detached: true,
   })
+  workers.add(worker)
+  worker.once('exit', () => workers.delete(worker))
   const [event] = await Promise.race([once(worker, 'message'), once(worker, 'exit')])
   if (event !== 'ready') throw new Error(`a worker ended with ${event} at its start`)
   return worker
+}
+
+function killGroup({ pid }: ChildProcess): void {
+  try {
+    process.kill(-(pid as number), 'SIGKILL')
+  } catch {
+    // All of its processes have ended.
+  }
 }
 
 /** What a worker finds out, or `timed out` when it takes too long or ends: a mutant may loop for ever, or take all memory. */

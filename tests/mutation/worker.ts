@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { createVitest, type TestSpecification } from 'vitest/node'
 import { failureOf } from './failure.ts'
+import { endKeptProcesses, keptProcesses } from './kept-processes.ts'
 import { vitestOptions } from './sandbox.ts'
 
 /** A change of a source file, and the test files to run against it. */
@@ -35,7 +36,9 @@ const vitest = await createVitest(
     test: {
       ...vitestOptions(),
       teardownTimeout: 2_000,
-      isolate: false,
+      pool: keptProcesses,
+      // See keptProcesses.
+      fsModuleCache: false,
       maxWorkers: 1,
       bail: 1,
     },
@@ -50,12 +53,18 @@ process.on('message', async (task: Task) => {
   const original = readFileSync(file, 'utf8')
   writeFileSync(file, task.text)
   vitest.invalidateFile(file)
+  vitest.provide('mutatedFile', file)
   const verdict = await runUntilFailure(task.tests).catch((error): Verdict => ({ error: `${error.stack}` }))
   writeFileSync(file, original)
   vitest.invalidateFile(file)
   process.send?.(verdict)
 })
-process.on('disconnect', () => void vitest.close().finally(() => process.exit()))
+process.on('disconnect', () => {
+  void vitest.close().finally(() => {
+    endKeptProcesses()
+    process.exit()
+  })
+})
 process.send?.('ready')
 
 /** The first test file runs alone, since it most often fails; the others in one run that shares modules. */

@@ -1,0 +1,88 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import path from 'node:path'
+import type { PoolRunnerInitializer, PoolWorker } from 'vitest/node'
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** The file of the mutant that the tests run against. */
+    mutatedFile: string
+  }
+}
+
+/** After how many test files a process is replaced, since what failed tests leave behind adds up. */
+export const MAX_FILES = 50
+
+type Listener = (...args: unknown[]) => void
+
+/** A process, and how many test files it has run. */
+interface TestProcess {
+  child: ChildProcess
+  files: number
+}
+const idle: TestProcess[] = []
+
+/**
+ * A pool that runs one test file after another in the same processes, where Vitest would start one for each: packages are
+ * loaded once, and of our files only what has changed, though all are evaluated anew for each test file.
+ */
+export const keptProcesses: PoolRunnerInitializer = {
+  name: 'kept-processes',
+  createPoolWorker({ env, execArgv }) {
+    const listeners: [event: string, listener: Listener][] = []
+    let current: TestProcess | undefined
+    const detach = () => {
+      for (const [event, listener] of listeners) current?.child.off(event, listener)
+      current = undefined
+    }
+    const worker: PoolWorker = {
+      name: keptProcesses.name,
+      // As `fsModuleCache`: with copies on disk a process would load files as they were at its first run.
+      cacheFs: false,
+      start: async () => {
+        current = idle.pop() ?? startProcess(env as NodeJS.ProcessEnv, execArgv)
+        current.files += 1
+      },
+      send: (message) => {
+        if (message.type !== 'stop') {
+          current?.child.send(message)
+          return
+        }
+        const ended = current
+        detach()
+        if (ended && isAlive(ended) && ended.files < MAX_FILES) idle.push(ended)
+        else ended?.child.kill('SIGKILL')
+        const response = { type: 'stopped', __vitest_worker_response__: true }
+        for (const [event, listener] of listeners) if (event === 'message') setImmediate(listener, response)
+      },
+      stop: async () => {
+        const stuck = current
+        detach()
+        stuck?.child.kill('SIGKILL')
+      },
+      on: (event, listener) => {
+        listeners.push([event, listener])
+        current?.child.on(event, listener)
+      },
+      off: (event, listener) => void current?.child.off(event, listener),
+      deserialize: (message) => message,
+    }
+    return worker
+  },
+}
+
+function startProcess(env: NodeJS.ProcessEnv, execArgv: string[]): TestProcess {
+  const child = fork(path.join(import.meta.dirname, 'test-process.ts'), {
+    env,
+    execArgv,
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    serialization: 'advanced',
+  })
+  return { child, files: 0 }
+}
+
+const isAlive = ({ child }: TestProcess) => child.exitCode === null && child.signalCode === null
+
+/** Ends those that wait for a test file. */
+export function endKeptProcesses(): void {
+  for (const { child } of idle.splice(0)) child.kill('SIGKILL')
+}
