@@ -11,14 +11,7 @@ import type { Page, WholeList } from '../domain/cursor.ts'
 import { ApiError } from '../domain/errors.ts'
 import { logFailure } from './outages.ts'
 import type { Lease, ReadGate } from './read-gate.ts'
-import {
-  BodyStream,
-  isLarge,
-  type Serialized,
-  serializeLarge,
-  serializePart,
-  serializeRows,
-} from './response-body.ts'
+import { BodyStream, isLarge, type Serialized, serializeLarge, serializePart, serializeRows } from './response-body.ts'
 
 const JSON_TYPE = 'application/json; charset=utf-8'
 
@@ -91,7 +84,11 @@ interface ListPart {
 }
 
 /** The parts of a long list from the first on. The next one is read when the client has taken the one before, which may take long. */
-async function* partsOf(list: WholeList<object>, first: ListPart, request: FastifyRequest): AsyncGenerator<Buffer, void> {
+async function* partsOf(
+  list: WholeList<object>,
+  first: ListPart,
+  request: FastifyRequest,
+): AsyncGenerator<Buffer, void> {
   let last = first
   for (let part: ListPart | undefined = first; part; part = await nextPart(list, part, request)) {
     yield* part.body

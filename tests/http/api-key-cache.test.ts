@@ -55,6 +55,18 @@ test('a key in steady use is refreshed before it expires, and no caller waits fo
   expect(cache.get('k', after)).toBe('new')
 })
 
+test('hits and misses are counted', async () => {
+  const cache = new ApiKeyCache<string>(unknown)
+  expect(cache.counts).toEqual({ hit: 0, miss: 0 })
+  await cache.get('k', loadOf('known'))
+  cache.get('k', loadOf('known'))
+  // A refresh is no miss.
+  vi.advanceTimersByTime(500)
+  cache.get('k', loadOf('known'))
+  await cache.get('other', loadOf(undefined))
+  expect(cache.counts).toEqual({ hit: 2, miss: 2 })
+})
+
 test('a failed refresh fails no caller, and a failed load fails those that wait for it', async () => {
   const cache = new ApiKeyCache<string>(unknown)
   const fail = () => Promise.reject(new Error('away'))

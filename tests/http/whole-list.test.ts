@@ -117,7 +117,11 @@ test('it ends with the part before one that has become empty', async () => {
 describe('a response breaks off when the rest cannot be read,', () => {
   test.each<[string, string | undefined, () => Promise<unknown>]>([
     ['since it is not admitted', 'service_unavailable', () => Promise.reject(serviceUnavailable())],
-    ['since the database fails', undefined, () => sql`ALTER TABLE modules RENAME COLUMN title TO other`.execute(api.db)],
+    [
+      'since the database fails',
+      undefined,
+      () => sql`ALTER TABLE modules RENAME COLUMN title TO other`.execute(api.db),
+    ],
     ['since its key has been revoked', 'unauthorized', () => revoke()],
   ])('%s, says so in the log, and holds nothing any more', async (_, error_code, fail) => {
     const { enter } = ReadGate.prototype

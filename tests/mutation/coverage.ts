@@ -94,12 +94,12 @@ const ABOUT: Record<string, RegExp> = {
 
 /** How long the fast tests of a mutant may take together, and all of them, in milliseconds of the coverage run. */
 const FAST_ms = 10_000
-const ALL_ms = 30_000
+const ALL_ms = 75_000
 
 /**
  * The test files that run the function that a mutant changes: the one with the name of its file, those about its folder,
  * then others; the fastest first. What runs while a module is loaded, nearly all test files run: of those that others
- * would follow, only so many as take half a minute.
+ * would follow, only so many as took 75 seconds then.
  */
 export function testsOf(
   { functions, durations_ms }: Coverage,
