@@ -1,7 +1,7 @@
 import { type Expression, expressionBuilder, type SqlBool, sql } from 'kysely'
 import type { DB } from '../../generated/database.ts'
 import { batchLoader } from '../database/batch-loader.ts'
-import { inputTable, text, timestamptz } from '../database/input-table.ts'
+import { bytea, inputTable, text, timestamptz } from '../database/input-table.ts'
 import { lookUpSized, SMALL_VALUE_bytes, sizedColumns } from '../database/large-rows.ts'
 import { atOrAfter, before, type Clauses, defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
@@ -114,6 +114,23 @@ interface EventRef {
   instant: Expression<IsoTimestamp>
 }
 
+/** What names a contact in the query around: its id or an identifier. */
+interface ContactRef {
+  project_id: Expression<string>
+  contact_id: Expression<string>
+  digest: Expression<Buffer>
+}
+
+/** This id of a contact or, if it is empty, that of the contact that owns the identifier. */
+function contactOf({ project_id, contact_id, digest }: ContactRef) {
+  const owner = expressionBuilder<DB>()
+    .selectFrom('contact_identifiers as i')
+    .select('i.contact_id')
+    .where('i.project_id', '=', project_id)
+    .where('i.digest', '=', digest)
+  return sql<string | null>`CASE WHEN ${contact_id} <> '' THEN ${contact_id} ELSE ${owner} END`
+}
+
 /**
  * The id of the entry to which an event belongs: of the contact's entries of the module the newest created at or before
  * the event's instant, else the oldest; of those created at once, the one with the greater id (docs/semantics.md#entry).
@@ -148,14 +165,17 @@ const latestPage = (views: ReturnType<typeof pageViews>) =>
   views.select('v.total_pages').orderBy('v.timestamp', 'desc').orderBy('v.event_id', 'desc').limit(1)
 
 /**
- * For each event, by its ordinal in the batch: the entry to which it belongs, and the furthest page and number of pages
- * among the entry's page views at or before its instant. Nothing where the contact has no entry of the module.
+ * For each event, by its ordinal among them: the contact, which is this one or, if its id is empty, the owner of the
+ * identifier with this digest; the entry of that contact to which the event belongs, null if it has none of the module; and the
+ * furthest page and number of pages among the entry's page views at or before the event's instant. Nothing where nobody
+ * owns the identifier.
  */
 export const selectEntriesInEffect = prepare(
   (
     db,
     projectIds: Parameter<string[]>,
     contactIds: Parameter<string[]>,
+    digests: Parameter<Buffer[]>,
     moduleIds: Parameter<string[]>,
     instants: Parameter<IsoTimestamp[]>,
   ) =>
@@ -164,6 +184,7 @@ export const selectEntriesInEffect = prepare(
         inputTable({
           project_id: text(projectIds),
           contact_id: text(contactIds),
+          digest: bytea(digests),
           module_id: text(moduleIds),
           instant: timestamptz(instants),
         }),
@@ -172,17 +193,32 @@ export const selectEntriesInEffect = prepare(
         (eb) =>
           db
             .selectNoFrom(
-              entryOf({
+              contactOf({
                 project_id: eb.ref('input.project_id'),
                 contact_id: eb.ref('input.contact_id'),
+                digest: eb.ref('input.digest'),
+              }).as('contact_id'),
+            )
+            // With a limit PostgreSQL computes it once, and not anew wherever it is used.
+            .limit(1)
+            .as('owner'),
+        (join) => join.on('owner.contact_id', 'is not', null),
+      )
+      .innerJoinLateral(
+        (eb) =>
+          db
+            .selectNoFrom(
+              entryOf({
+                project_id: eb.ref('input.project_id'),
+                contact_id: eb.ref('owner.contact_id').$notNull(),
                 module_id: eb.ref('input.module_id'),
                 instant: eb.ref('input.instant'),
               }).as('entry_id'),
             )
+            .limit(1)
             .as('chosen'),
-        (join) => join.on('chosen.entry_id', 'is not', null),
+        (join) => join.onTrue(),
       )
-      .$narrowType<{ entry_id: string }>()
       .leftJoinLateral(
         (eb) =>
           furthestPage(
@@ -206,13 +242,14 @@ export const selectEntriesInEffect = prepare(
       )
       .select([
         'input.ordinal',
+        'owner.contact_id',
         'chosen.entry_id',
         'furthest.max_page_id',
         'furthest.max_page_key',
         'furthest.max_page_index',
         'latest.total_pages',
       ])
-      .$narrowType<{ entry_id: string }>(),
+      .$narrowType<{ contact_id: string }>(),
   { name: 'selectEntriesInEffect' },
 )
 

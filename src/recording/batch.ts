@@ -15,7 +15,7 @@ import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempot
 import { selectModulesInEffect } from '../queries/modules.ts'
 import { lockFreeProjects, lockProjects, lockRecording, setLockTimeout, tryLockRecording } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
-import type { ParsedEvent } from './custom-event.ts'
+import type { ParsedEvent, ParsedIdentifier } from './custom-event.ts'
 import type { RecorderObserver } from './observer.ts'
 
 type CustomEventResult = components['schemas']['CustomEventResult']
@@ -39,8 +39,8 @@ export type Outcome =
   | { status: 'locked' }
 
 /**
- * Records events in one transaction, with the outcomes of recording them one after another in their order. It takes two or
- * three round trips, whatever the number of events.
+ * Records events in one transaction, with the outcomes of recording them one after another in their order. It takes two
+ * round trips, whatever the number of events, and a third one where an event's first identifier does not tell its contact.
  *
  * @param client in pipeline mode, so that statements sent together are one round trip
  * @param options.lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects
@@ -56,7 +56,7 @@ export async function recordBatch(
 ): Promise<Outcome[]> {
   const state = await lockAndRead(client, events, lockTimeout_ms, hasBegun)
   const now = toIsoTimestamp(new Date())
-  const decisions = events.map((event, i) => decide(event, state.modules.get(i + 1), state, now))
+  const decisions = events.map((event, i) => decide(event, i + 1, state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
   assignPositions(newEvents, state.nextPositions)
   const newEntries = await assignEntries(client, newEvents, state.contacts, now)
@@ -71,6 +71,12 @@ export async function recordBatch(
   onCommit({ events: newEvents.length, contacts, entries: newEntries.length, typeMismatches })
   return decisions.map(outcomeOf)
 }
+
+/** The parameters of selectEntriesInEffect. */
+const ENTRY_KEY = ['project_id', 'contact_id', 'digest', 'module_id', 'timestamp'] as const
+
+/** No identifier has it. */
+const NO_DIGEST = Buffer.alloc(0)
 
 interface BatchOptions {
   lockTimeout_ms?: number | undefined
@@ -105,6 +111,8 @@ interface BatchState {
   nextPositions: Map<string, number>
   /** By the ordinal of the event, from 1; modules that do not exist are absent. */
   modules: ReadonlyMap<number, ModuleInEffect>
+  /** By the same: the progress of the contact that owns the event's first identifier; absent without one. */
+  entries: ReadonlyMap<number, EntryInEffect>
   contacts: ContactResolver
   /** By Idempotency-Key in the project. */
   usedKeys: Map<string, UsedKey>
@@ -114,6 +122,12 @@ interface BatchState {
 interface ModuleInEffect {
   group_id: string
   version_number: number
+}
+
+/** A contact, and its entry that an event would belong to, if it has one. */
+interface EntryInEffect {
+  contact_id: string
+  progress: EntryProgress | undefined
 }
 
 /** An Idempotency-Key that was used, and what the same event under it is. */
@@ -129,10 +143,21 @@ async function lockAndRead(
   lockTimeout_ms: number | undefined,
   hasBegun: boolean,
 ): Promise<BatchState> {
+  // The first identifier of each event is looked up together with the entry of its owner, since most events have no other.
+  const firstNames = events.map(({ project_id, module_id, timestamp, identifiers }) => {
+    const [first] = identifiers as [ParsedIdentifier]
+    const contact_id = contactIdOf(first)
+    const name = contact_id === undefined ? { contact_id: '', digest: first.digest } : { contact_id, digest: NO_DIGEST }
+    return { project_id, module_id, timestamp, ...name }
+  })
   const names = events.flatMap(({ project_id, identifiers }) =>
-    identifiers.flatMap(({ key, canonical, digest, otherType }) => {
-      const own = { project_id, digest, contact_id: contactIdOf({ key, canonical }) }
-      return otherType ? [own, { project_id, ...otherType }] : [own]
+    identifiers.flatMap(({ key, canonical, digest, otherType }, i) => {
+      const contact_id = contactIdOf({ key, canonical })
+      const isFirst = i === 0 && contact_id === undefined
+      return [
+        ...(isFirst ? [] : [{ project_id, digest, contact_id }]),
+        ...(otherType ? [{ project_id, ...otherType }] : []),
+      ]
     }),
   )
   const namedContacts = names.flatMap(({ project_id, contact_id }) => (contact_id ? [{ project_id, contact_id }] : []))
@@ -142,23 +167,29 @@ async function lockAndRead(
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
 
-  const [, , held, nextPositions, modules, owners, contacts, usedKeys] = await Promise.all([
+  const [, , held, nextPositions, modules, entries, owners, contacts, usedKeys] = await Promise.all([
     !hasBegun && timedQuery(client, 'BEGIN'),
     waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     run(client, selectNextPositions, [projectIds]),
     run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
-    run(client, selectIdentifierOwners, columnsOf(names, 'project_id', 'digest')),
+    run(client, selectEntriesInEffect, columnsOf(firstNames, ...ENTRY_KEY)),
+    names.length > 0 ? run(client, selectIdentifierOwners, columnsOf(names, 'project_id', 'digest')) : [],
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])
+  const firstOwners = entries.map(({ ordinal, contact_id }) => ({
+    ...(firstNames[ordinal - 1] as (typeof firstNames)[number]),
+    contact_id,
+  }))
   const heldIds = new Set(held.map(({ project_id }) => project_id))
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
     lockedProjects: new Set(waits ? [] : projectIds.filter((id) => !heldIds.has(id))),
     nextPositions: new Map(nextPositions.map(({ project_id, position }) => [project_id, position])),
     modules: new Map(modules.map((module) => [module.ordinal, module])),
-    contacts: new ContactResolver(owners, contacts),
+    entries: new Map(entries.map((row) => [row.ordinal, entryInEffect(row)])),
+    contacts: new ContactResolver([...firstOwners, ...owners], contacts),
     usedKeys: new Map(
       usedKeys.map(({ project_id, idempotency_key, request_digest, response }) => [
         keyInProject(project_id, idempotency_key),
@@ -174,6 +205,20 @@ async function run<Args extends readonly unknown[], Row>(
   args: Args,
 ): Promise<Row[]> {
   return (await timedQuery(client, query.statement(...args))).rows as Row[]
+}
+
+type EntryRow = Awaited<ReturnType<typeof selectEntriesInEffect>>[number]
+
+function entryInEffect({
+  contact_id,
+  entry_id,
+  max_page_id,
+  max_page_key,
+  max_page_index,
+  total_pages,
+}: EntryRow): EntryInEffect {
+  const furthest = { max_page_id, max_page_key, max_page_index, total_pages }
+  return { contact_id, progress: entry_id === null ? undefined : { entry_id, ...furthest } }
 }
 
 /** What is to be done with an event. */
@@ -203,6 +248,7 @@ interface NewEvent {
   input: EventToRecord
   module: ModuleInEffect
   contact_id: string
+  inEffect: EntryInEffect | undefined
   /** Set by assignPositions. */
   position: number
   /** Set by assignEntries. */
@@ -235,13 +281,9 @@ const NO_ENTRY: EntryProgress = {
 }
 
 /** Makes the checks that follow validation, in their order (docs/semantics.md#errors). */
-function decide(
-  input: EventToRecord,
-  module: ModuleInEffect | undefined,
-  state: BatchState,
-  now: IsoTimestamp,
-): Decision {
+function decide(input: EventToRecord, ordinal: number, state: BatchState, now: IsoTimestamp): Decision {
   const { project_id, module_id } = input
+  const module = state.modules.get(ordinal)
   if (state.lockedProjects.has(project_id)) return { kind: 'locked' }
 
   const idempotency = idempotencyOf(input)
@@ -259,6 +301,7 @@ function decide(
     input,
     module,
     contact_id,
+    inEffect: state.entries.get(ordinal),
     position: 0,
     progress: NO_ENTRY,
     idempotency,
@@ -318,15 +361,13 @@ async function assignEntries(
   contacts: ContactResolver,
   now: IsoTimestamp,
 ): Promise<NewEntry[]> {
-  const ofKnownContacts = events
-    .filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
-    .map((event) => ({ ...event.input, event, contact_id: event.contact_id }))
-  const columns = columnsOf(ofKnownContacts, 'project_id', 'contact_id', 'module_id', 'timestamp')
-  const found = ofKnownContacts.length > 0 ? await run(client, selectEntriesInEffect, columns) : []
-  for (const { ordinal, ...progress } of found) {
-    const { event } = ofKnownContacts[ordinal - 1] as (typeof ofKnownContacts)[number]
-    event.progress = progress
-  }
+  const ofKnownContacts = events.filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
+  const isKnown = ({ inEffect, contact_id }: NewEvent) => inEffect?.contact_id === contact_id
+  const others = ofKnownContacts.filter((event) => !isKnown(event))
+  const keys = others.map(({ input, contact_id }) => ({ ...input, contact_id, digest: NO_DIGEST }))
+  const found = others.length > 0 ? await run(client, selectEntriesInEffect, columnsOf(keys, ...ENTRY_KEY)) : []
+  for (const row of found) (others[row.ordinal - 1] as NewEvent).inEffect = entryInEffect(row)
+  for (const event of ofKnownContacts) event.progress = event.inEffect?.progress ?? NO_ENTRY
 
   const newEntries = new Map<string, NewEntry>()
   for (const event of events.filter(({ progress }) => progress === NO_ENTRY)) {

@@ -79,8 +79,9 @@ test.each([
   async (second, total) => {
     const projects = MODULES.map(() => 'p')
     const instants = MODULES.map(() => instant(second))
+    const digests = MODULES.map(() => Buffer.alloc(0))
     const rows = await without(['indexscan', 'indexonlyscan', 'bitmapscan'], (db) =>
-      selectEntriesInEffect(db, projects, MODULES, MODULES, instants),
+      selectEntriesInEffect(db, projects, MODULES, digests, MODULES, instants),
     )
     expect(rows.map(({ max_page_id, total_pages }) => [max_page_id, total_pages])).toEqual(
       MODULES.map(() => ['x', total]),

@@ -194,7 +194,7 @@ describe('a transaction sends the statements that its events need, and no others
   }
 
   const IMPORTED = { key: 'email', value: '"imported@example.com"' }
-  const READS = ['select projects', 'select events', 'select modules', 'select contact_identifiers']
+  const READS = ['select projects', 'select events', 'select modules', 'select entries']
 
   test.each([
     [
@@ -206,25 +206,31 @@ describe('a transaction sends the statements that its events need, and no others
     [
       'an event of a known contact with an entry',
       { identifiers: [IMPORTED] },
-      [...READS, 'select entries'],
+      READS,
       ['insert events'],
     ],
     [
       'a new identifier of a known contact',
       { identifiers: [IMPORTED, { key: 'phone', value: freshValue() }] },
-      [...READS, 'select entries'],
+      [...READS, 'select contact_identifiers'],
+      ['insert contact_identifiers', 'insert events'],
+    ],
+    [
+      'a new identifier before that of a known contact',
+      { identifiers: [{ key: 'phone', value: freshValue() }, IMPORTED] },
+      [...READS, 'select contact_identifiers', 'select entries'],
       ['insert contact_identifiers', 'insert events'],
     ],
     [
       'an event of a contact by its own id',
       { identifiers: [{ key: 'contact_id', value: JSON.stringify(IMPORTED_CONTACT) }] },
-      [...READS, 'select contacts', 'select entries'],
+      [...READS, 'select contact_identifiers', 'select contacts'],
       ['insert events'],
     ],
     [
       'an event with an Idempotency-Key',
       { identifiers: [IMPORTED], idempotencyKey: 'k' },
-      [...READS, 'select idempotency_keys', 'select entries'],
+      [...READS, 'select idempotency_keys'],
       ['insert events', 'insert idempotency_keys'],
     ],
     ['a repetition', { identifiers: [IMPORTED], idempotencyKey: 'k' }, [...READS, 'select idempotency_keys'], []],

@@ -152,6 +152,8 @@ function summaryOf(statement: StatementSent): string {
   const text = typeof statement === 'string' ? statement : statement.text
   const [verb = ''] = text.split(' ')
   const [, table] = /"(projects|modules|contacts|contact_identifiers|entries|events|idempotency_keys)"/.exec(text) ?? []
+  // The contact is only on the way to its entry.
+  if (text.includes('"entries"')) return `${verb} entries`
   return table === undefined ? verb : `${verb} ${table}`
 }
 
