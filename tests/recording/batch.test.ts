@@ -203,12 +203,7 @@ describe('a transaction sends the statements that its events need, and no others
       READS,
       ['insert contacts', 'insert contact_identifiers', 'insert entries', 'insert events'],
     ],
-    [
-      'an event of a known contact with an entry',
-      { identifiers: [IMPORTED] },
-      READS,
-      ['insert events'],
-    ],
+    ['an event of a known contact with an entry', { identifiers: [IMPORTED] }, READS, ['insert events']],
     [
       'a new identifier of a known contact',
       { identifiers: [IMPORTED, { key: 'phone', value: freshValue() }] },
