@@ -4,6 +4,8 @@ import { from as copyFrom } from 'pg-copy-streams'
 import { v7 as uuidv7 } from 'uuid'
 import { createPool } from '../src/database/pool.ts'
 import { CUSTOM_EVENT } from '../src/domain/event.ts'
+import { selectNextPositions } from '../src/queries/events.ts'
+import { lockProjects } from '../src/queries/projects.ts'
 
 const COLUMNS = [
   ...['project_id', 'event_id', 'entry_id', '"timestamp"', 'module_version_number', 'max_page_id', 'max_page_key'],
@@ -37,20 +39,20 @@ export async function copyEvents(url: string, { projectId, rows, duration_s }: C
       'SELECT entry_id, created_at FROM entries WHERE project_id = $1 ORDER BY entry_id LIMIT $2',
       [projectId, rows],
     )
-    const { rows: last } = await client.query('SELECT max(position) AS position FROM events WHERE project_id = $1', [
-      projectId,
-    ])
-    let position = Number(last[0].position)
-    const rowOf = ({ entry_id, created_at }: { entry_id: string; created_at: string }) => {
-      position += 1
+    const rowOf = ({ entry_id, created_at }: { entry_id: string; created_at: string }, position: number) => {
       const event = [projectId, uuidv7(), entry_id, created_at, 2, 'p7', 'result', 6, 7, CUSTOM_EVENT, 'coupon_shown']
       return `${[...event, '{"coupon":"SPRING-10","value":10}', created_at, position].join('\t')}\n`
     }
     const [start_ms, end_ms] = [performance.now(), performance.now() + duration_s * 1_000]
     let copied = 0
     for (; performance.now() < end_ms; copied += rows) {
-      const lines = Array.from({ length: rows }, (_, i) => rowOf(entries[i % entries.length]))
+      await client.query('BEGIN')
+      // The service may still record what it was sent last.
+      await client.query(lockProjects.statement([projectId]))
+      const [next] = (await client.query(selectNextPositions.statement([projectId]))).rows
+      const lines = Array.from({ length: rows }, (_, i) => rowOf(entries[i % entries.length], next.position + i))
       await pipeline(Readable.from([lines.join('')]), client.query(copyFrom(`COPY events (${COLUMNS}) FROM STDIN`)))
+      await client.query('COMMIT')
     }
     return (copied * 1_000) / (performance.now() - start_ms)
   } finally {
