@@ -3,7 +3,9 @@ import { connect } from 'node:net'
 import { PassThrough, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import fastify from 'fastify'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { logRequests } from '../../src/http/logging.ts'
 import { createLogger, loggerOptions } from '../../src/logger.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
@@ -83,6 +85,44 @@ test.each([
   `ff-${TRACE}-00f067aa0ba902b7-01`,
 ])('the traceparent %s is ignored', async (traceparent) => {
   expect(await loggedOf('/projects/demo/modules', { headers: { traceparent } })).not.toHaveProperty('trace_id')
+})
+
+describe('a line', () => {
+  const own = fastify({ logger: { level: 'info', stream: { write: (line) => void lines.push(JSON.parse(line)) } } })
+  const elapsed_ms: number[] = []
+  beforeAll(() => {
+    logRequests(own, 60_000)
+    own.addHook('onResponse', async (_, reply) => void elapsed_ms.push(reply.elapsedTime))
+    own.get('/:status', async (request, reply) =>
+      reply.code(Number((request.params as { status: string }).status)).send(),
+    )
+    own.get('/livezip', async () => 'no probe')
+  })
+  afterAll(() => own.close())
+
+  test('has the duration in milliseconds, to a tenth', async () => {
+    elapsed_ms.splice(0)
+    for (let i = 0; i < 5; i += 1) await own.inject('/200')
+    const requests = lines.filter(({ msg }) => msg === 'request')
+    expect(requests.map(({ duration_ms }) => duration_ms)).toEqual(elapsed_ms.map((ms) => Math.round(ms * 10) / 10))
+  })
+
+  test.each([
+    [200, 30],
+    [499, 30],
+    [500, 50],
+    [501, 50],
+    [503, 40],
+    [504, 50],
+  ])('of the status %i has the level %i', async (status, level) => {
+    await own.inject(`/${status}`)
+    expect(lines.findLast(({ msg }) => msg === 'request')).toMatchObject({ status, level })
+  })
+
+  test('is left out for probes alone', async () => {
+    await own.inject('/livezip')
+    expect(lines.findLast(({ msg }) => msg === 'request')).toMatchObject({ level: 30 })
+  })
 })
 
 test('probes are not logged at info', async () => {

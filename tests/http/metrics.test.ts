@@ -22,6 +22,10 @@ import { ReadGate } from '../../src/http/read-gate.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT } from './requests.ts'
 
+/** The bounds of histograms of times, and of numbers of events. */
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, '+Inf']
+const EVENTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, '+Inf']
+
 const OPERATIONS = new URL('../../docs/operations.md', import.meta.url)
 
 const registry = createRegistry({ version: '1.2.3', document: '4.5.6', commit: 'abc' })
@@ -42,15 +46,33 @@ async function series(): Promise<string[]> {
   return [...body.matchAll(/^(flowtrail_request_duration_seconds\S*) /gm)].map(([, name = '']) => name)
 }
 
+test('a batch is measured in events and in seconds', async () => {
+  const own = new Registry()
+  const observer = measureRecording(own, () => {})
+  observer.onBatch({
+    kind: 'single-project',
+    waits_ms: [2_500, 500],
+    duration_ms: 1_500,
+    outcomes: ['recorded', 'failed'],
+  })
+  const text = await own.metrics()
+  const boundsOf = (name: string) =>
+    [...text.matchAll(new RegExp(`^${name}_bucket.*le="([^"]*)"`, 'gm'))].map(([, le]) => le)
+  expect(boundsOf('flowtrail_batch_events')).toEqual(EVENTS.map(String))
+  expect(boundsOf('flowtrail_batch_duration_seconds')).toEqual(SECONDS.map(String))
+  expect(boundsOf('flowtrail_queue_wait_seconds')).toEqual(SECONDS.map(String))
+  expect(text).toContain('flowtrail_batch_events_sum{kind="single-project"} 2\n')
+  expect(text).toContain('flowtrail_batch_duration_seconds_sum{kind="single-project"} 1.5\n')
+  expect(text).toContain('flowtrail_queue_wait_seconds_sum 3\n')
+})
+
 test('requests are counted by their operation, or as other, in buckets of seconds', async () => {
   for (const url of ['/list', '/free', '/nothing']) await app.inject(url)
   await app.inject({ method: 'POST', url: '/list' })
   const labels = 'operation="listThings",method="GET",status="200",error_code=""'
   const all = await series()
   expect(all.filter((name) => name.includes(labels))).toEqual([
-    ...[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, '+Inf'].map(
-      (le) => `flowtrail_request_duration_seconds_bucket{le="${le}",${labels}}`,
-    ),
+    ...SECONDS.map((le) => `flowtrail_request_duration_seconds_bucket{le="${le}",${labels}}`),
     `flowtrail_request_duration_seconds_sum{${labels}}`,
     `flowtrail_request_duration_seconds_count{${labels}}`,
   ])
@@ -129,11 +151,13 @@ test('statements are timed until the app closes', async () => {
   const other = fastify()
   measureQueries(own, other)
   const sum = async () => (await linesOf(own)).find((line) => line.startsWith('flowtrail_query_duration_seconds_sum'))
+  const bounds = async () => (await own.metrics()).match(/(?<=^flowtrail_query_duration_seconds_bucket.*le=")[^"]*/gm)
   const publish = () => channel(QUERY_CHANNEL).publish({ query: 'findThing', duration_ms: 250 })
   publish()
   await other.close()
   publish()
   expect(await sum()).toBe('flowtrail_query_duration_seconds_sum{query="findThing"} 0.25')
+  expect(await bounds()).toEqual(SECONDS.map(String))
 })
 
 test('events that a recorder refuses are counted', async () => {
