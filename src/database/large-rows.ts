@@ -2,6 +2,7 @@ import { type AliasableExpression, sql } from 'kysely'
 import type { Slice } from '../domain/cursor.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import type { Database } from './pool.ts'
+import type { QueryKind } from './prepared.ts'
 
 // Large rows (ADR 0019): a query first leaves out the values of large rows and gives their size, which PostgreSQL knows
 // without reading them. They are read only then: as many as fit into a page, and when there is room for them.
@@ -57,27 +58,31 @@ export function sizedColumns<const Columns extends readonly string[]>(
   }
 }
 
+/** The kind of a query that reads values with as many bytes, though they are large for a row. */
+const kindOf = (bytes: number): QueryKind => (bytes > SMALL_PAGE_bytes ? 'large' : 'list')
+
 /**
  * Makes a look-up that reads a large value only when there is room for it.
  *
  * @param load makes the look-up of a row with {@link sizedColumns}, with large values or without
  */
 export function lookUpSized<Key extends unknown[], Row extends SizedRow>(
-  load: (isWhole: boolean) => (db: Database, ...key: Key) => Promise<Row | undefined>,
+  load: (isWhole: boolean, kind: QueryKind) => (db: Database, ...key: Key) => Promise<Row | undefined>,
 ) {
-  const [find, findWhole] = [load(false), load(true)]
+  const find = load(false, 'look-up')
+  const findWhole = { 'look-up': find, list: load(true, 'list'), large: load(true, 'large') }
   return async (db: Database, lease: ReadLease, ...key: Key): Promise<Omit<Row, 'value_bytes'> | undefined> => {
     const row = await find(db, ...key)
     if (!row?.value_bytes) return row
     await lease.extend(row.value_bytes)
-    return findWhole(db, ...key)
+    return findWhole[kindOf(row.value_bytes)](db, ...key)
   }
 }
 
 /** How a page is selected. */
 export interface PageQueries<Row> {
   /** Selects rows from the beginning of the page on: how many at most, and whether with the values of large ones. */
-  select: (count: number, isWhole: boolean) => Promise<Row[]>
+  select: (count: number, isWhole: boolean, kind: QueryKind) => Promise<Row[]>
   /** Selects rows once more, with their values, in any order. */
   selectAgain: (rows: Row[]) => Promise<Row[]>
   /** The sort key of a row. */
@@ -94,7 +99,7 @@ export async function selectPage<Row extends SizedRow>(
   if ('rows' in selected) return selected
   const { count, bytes, lastKey, more } = selected
   await lease.extend(bytes)
-  const rows = await queries.select(count, true)
+  const rows = await queries.select(count, true, kindOf(bytes))
   const last = rows[count - 1]
   // A row that was inserted in between takes the place of the last one.
   return { rows, more: more || (last !== undefined && JSON.stringify(queries.keyOf(last)) !== lastKey) }
@@ -109,7 +114,7 @@ async function selectSmall<Row extends SizedRow>(
   { select, selectAgain, keyOf }: PageQueries<Row>,
 ): Promise<Slice<Row> | { count: number; bytes: number; lastKey: string; more: boolean }> {
   // One row more than the page holds shows whether there is another page.
-  const rows = await select(limit + 1, false)
+  const rows = await select(limit + 1, false, 'list')
   const page = rows.slice(0, limit)
   const more = rows.length > limit
   const large = page.filter(({ value_bytes }) => value_bytes)

@@ -6,7 +6,7 @@ import { invalidRequest } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import { type SizedRow, selectPage } from './large-rows.ts'
 import type { Database } from './pool.ts'
-import { memoizeByOptions, type Parameter, prepareMany, type SelectQuery } from './prepared.ts'
+import { memoizeByOptions, type Parameter, prepareMany, type QueryKind, type SelectQuery } from './prepared.ts'
 
 /** What a query may have; `object` if it must be empty. */
 type QueryOf<Op extends keyof operations> = [NonNullable<operations[Op]['parameters']['query']>] extends [never]
@@ -86,6 +86,7 @@ interface ListOptions {
   isFirstPage: boolean
   /** Whether it reads large rows, too. */
   isWhole: boolean
+  kind: QueryKind
   /** The names of the filters that the request has. */
   filters: string[]
 }
@@ -133,7 +134,7 @@ export function defineList<
   const conditionsOf = (compared: readonly { column: string; operator: string }[], parameters: readonly unknown[]) =>
     compared.map(({ column, operator }, i) => sql<SqlBool>`${ref(column)} ${sql.raw(operator)} ${parameters[i]}`)
 
-  const queryFor = memoizeByOptions(({ direction, isFirstPage, isWhole, filters: names }: ListOptions) => {
+  const queryFor = memoizeByOptions(({ direction, isFirstPage, isWhole, kind, filters: names }: ListOptions) => {
     const inOrder: Clauses = (query) =>
       sortKey.reduce((sorted, column) => sorted.orderBy(ref(column), direction === 'ASC' ? 'asc' : 'desc'), query)
     // The order of the parameters: scope, filters, key, limit.
@@ -152,7 +153,7 @@ export function defineList<
         const page: Clauses = (query) => where(conditions)(inOrder(query)).limit(limit)
         return build(db, page, inOrder, isWhole)
       },
-      { name: operation, kind: isWhole ? 'large' : 'list' },
+      { name: operation, kind },
     )
   })
 
@@ -187,8 +188,8 @@ export function defineList<
     const select = ({ direction, after, limit }: Keyset<SortKey>) => {
       const options = { direction, isFirstPage: after === undefined, filters: given }
       return selectPage(limit, request.lease, {
-        select: (count, isWhole) =>
-          queryFor({ ...options, isWhole })(db, ...scopeValues, ...values, ...(after ?? []), count),
+        select: (count, isWhole, kind) =>
+          queryFor({ ...options, isWhole, kind })(db, ...scopeValues, ...values, ...(after ?? []), count),
         selectAgain: (rows) => selectByIds(db, ...scopeValues, idsOf(rows)),
         keyOf,
       })

@@ -41,7 +41,10 @@ type ValuesOf<Parameters extends readonly unknown[]> = {
   [I in keyof Parameters]: Parameters[I] extends Expression<infer T> ? T : never
 }
 
-/** What a query reads: few small rows by their keys, rows of a list, or values that may be large. None queues behind the next. */
+/**
+ * What a query reads: few small rows by their keys, rows of a list, or large values. With three connections or more, look-ups
+ * do not wait for lists, nor lists for large values.
+ */
 export type QueryKind = 'look-up' | 'list' | 'large'
 
 /** A query that is compiled when it is first used, and that PostgreSQL prepares once on each connection. */

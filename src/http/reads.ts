@@ -68,7 +68,9 @@ export async function wholeBody(request: FastifyRequest, reply: FastifyReply, li
   const { lease, method } = request
   const page = await list.read()
   const { more } = page.continuationAfter(page.rows.length)
-  if (!more && !lease?.isExtended) return page.rows
+  const isSmall = !more && !lease?.isExtended
+  // For a client that is gone, serializeRead makes nothing of the rows.
+  if (isSmall || reply.raw.destroyed) return page.rows
   reply.type(JSON_TYPE)
   const { body, cursor } = await startPart(page, request, '[')
   // A response to HEAD has headers alone, for which nothing more needs to be read.
@@ -110,9 +112,11 @@ async function nextPart(
     const page = await list.read(cursor)
     if (page.rows.length > 0) return await startPart(page, request, ',', body.unsent_bytes)
   } catch (error) {
-    if (error instanceof ApiError) request.facts.errorCode = error.errorCode
-    else logFailure(request, error, 'list failed while it was sent')
-    request.lease?.send(0)
+    const { lease } = request
+    if (!(error instanceof ApiError)) logFailure(request, error, 'list failed while it was sent')
+    // Else it failed because its client is gone.
+    else if (!lease?.isClosed) request.facts.errorCode = error.errorCode
+    lease?.send(0)
     throw error
   }
 }

@@ -23,7 +23,7 @@ const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entr
     )
     .select(['input.ordinal', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
 
-export const findEntry = lookUpSized((isWhole) => {
+export const findEntry = lookUpSized((isWhole, kind) => {
   const { value, value_bytes } = sizedColumns(['e.entry_data'], isWhole, SMALL_VALUE_bytes)
   return batchLoader(
     (db, projectIds: Parameter<string[]>, entryIds: Parameter<string[]>) =>
@@ -33,7 +33,7 @@ export const findEntry = lookUpSized((isWhole) => {
         value('e.entry_data').as('entry_data'),
         value_bytes,
       ]),
-    { name: 'findEntry', kind: isWhole ? 'large' : 'look-up' },
+    { name: 'findEntry', kind },
   )
 })
 
@@ -121,7 +121,7 @@ interface ContactRef {
   digest: Expression<Buffer>
 }
 
-/** This id of a contact or, if it is empty, that of the contact that owns the identifier. */
+/** The given id of a contact or, if it is empty, that of the contact that owns the identifier. */
 function contactOf({ project_id, contact_id, digest }: ContactRef) {
   const owner = expressionBuilder<DB>()
     .selectFrom('contact_identifiers as i')
@@ -165,10 +165,10 @@ const latestPage = (views: ReturnType<typeof pageViews>) =>
   views.select('v.total_pages').orderBy('v.timestamp', 'desc').orderBy('v.event_id', 'desc').limit(1)
 
 /**
- * For each event, by its ordinal among them: the contact, which is this one or, if its id is empty, the owner of the
- * identifier with this digest; the entry of that contact to which the event belongs, null if it has none of the module; and the
- * furthest page and number of pages among the entry's page views at or before the event's instant. Nothing where nobody
- * owns the identifier.
+ * For each event, by its ordinal among them: the given contact or, if its id is empty, the owner of the identifier with the
+ * given digest; the entry of that contact to which the event belongs, null if it has none of the module; and the furthest
+ * page and number of pages among the entry's page views at or before the event's instant. No row where nobody owns the
+ * identifier.
  */
 export const selectEntriesInEffect = prepare(
   (

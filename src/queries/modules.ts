@@ -68,7 +68,7 @@ function versionInEffect(module: ModuleRef, instant: Expression<IsoTimestamp>) {
 }
 
 /** A module with its production definition, which is that of the version last published. */
-export const findModule = lookUpSized((isWhole) => {
+export const findModule = lookUpSized((isWhole, kind) => {
   const { value, value_bytes } = sizedColumns(['v.json_string'], isWhole, SMALL_VALUE_bytes)
   return batchLoader(
     (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>) =>
@@ -93,7 +93,7 @@ export const findModule = lookUpSized((isWhole) => {
           'production.json_string_prod',
           'production.value_bytes',
         ]),
-    { name: 'findModule', kind: isWhole ? 'large' : 'look-up' },
+    { name: 'findModule', kind },
   )
 })
 
@@ -122,7 +122,7 @@ export const selectModuleVersionsPage = defineList(
   (db, page) => db.selectFrom('module_versions').select(['module_id', 'version_number', 'saved_at']).$call(page),
 )
 
-export const findModuleVersion = lookUpSized((isWhole) => {
+export const findModuleVersion = lookUpSized((isWhole, kind) => {
   const { value, value_bytes } = sizedColumns(['v.json_string'], isWhole, SMALL_VALUE_bytes)
   return batchLoader(
     (db, projectIds: Parameter<string[]>, moduleIds: Parameter<string[]>, versionNumbers: Parameter<number[]>) =>
@@ -148,7 +148,7 @@ export const findModuleVersion = lookUpSized((isWhole) => {
           value('v.json_string').as('json_string'),
           value_bytes,
         ]),
-    { name: 'findModuleVersion', kind: isWhole ? 'large' : 'look-up' },
+    { name: 'findModuleVersion', kind },
   )
 })
 

@@ -111,7 +111,7 @@ interface BatchState {
   nextPositions: Map<string, number>
   /** By the ordinal of the event, from 1; modules that do not exist are absent. */
   modules: ReadonlyMap<number, ModuleInEffect>
-  /** By the same: the progress of the contact that owns the event's first identifier; absent without one. */
+  /** Likewise: the contact that the event's first identifier names, and its entry; absent where nobody owns that identifier. */
   entries: ReadonlyMap<number, EntryInEffect>
   contacts: ContactResolver
   /** By Idempotency-Key in the project. */
@@ -124,7 +124,7 @@ interface ModuleInEffect {
   version_number: number
 }
 
-/** A contact, and its entry that an event would belong to, if it has one. */
+/** A contact, which need not exist if it is named by its own id, and its entry that an event would belong to. */
 interface EntryInEffect {
   contact_id: string
   progress: EntryProgress | undefined
@@ -178,10 +178,10 @@ async function lockAndRead(
     namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
     keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])
-  const firstOwners = entries.map(({ ordinal, contact_id }) => ({
-    ...(firstNames[ordinal - 1] as (typeof firstNames)[number]),
-    contact_id,
-  }))
+  const firstOwners = entries.flatMap(({ ordinal, contact_id }) => {
+    const { project_id, digest } = firstNames[ordinal - 1] as (typeof firstNames)[number]
+    return digest === NO_DIGEST ? [] : [{ project_id, digest, contact_id }]
+  })
   const heldIds = new Set(held.map(({ project_id }) => project_id))
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.

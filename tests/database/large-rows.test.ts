@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { type SizedRow, selectPage } from '../../src/database/large-rows.ts'
 import { connect } from '../../src/database/open.ts'
@@ -145,8 +146,9 @@ test('rows and values from one byte above the limit on are read only when there 
   const project = { project_id: 'p' }
   const at = '2026-01-01T00:00:00.000Z'
   const ids = { module_id: 'm', contact_id: 'c' }
-  const json_string = JSON.stringify('x'.repeat(65_535))
-  const saved = { version_number: 1, saved_at: at, published_at: at, json_string }
+  // The last is larger than what is read between lists.
+  const definitions = { m: 65_537, m512: 512 * 1024, m513: 512 * 1024 + 1 }
+  const saved = { version_number: 1, saved_at: at, published_at: at }
   const entries = [0, 1].map((more) => ({
     entry: { entry_id: `e${more}`, entry_data: JSON.stringify('x'.repeat(65_534 + more)) },
     event: { custom_event_name: 'n', custom_event_props: JSON.stringify({ key: 'x'.repeat(4_086 + more) }) },
@@ -154,8 +156,10 @@ test('rows and values from one byte above the limit on are read only when there 
   await importInto(url, [
     { type: 'project', ...project },
     { type: 'group', ...project, group_id: 'g' },
-    { type: 'module', ...project, module_id: 'm', group_id: 'g', title: '' },
-    { type: 'module_version', ...project, module_id: 'm', ...saved },
+    ...Object.entries(definitions).flatMap(([module_id, bytes]) => [
+      { type: 'module', ...project, module_id, group_id: 'g', title: '' },
+      { type: 'module_version', ...project, module_id, ...saved, json_string: JSON.stringify('x'.repeat(bytes - 2)) },
+    ]),
     { type: 'contact', ...project, contact_id: 'c', identifiers: [] },
     ...entries.flatMap(({ entry, event }) => [
       { type: 'entry', ...project, ...ids, ...entry, created_at: at, updated_at: at },
@@ -192,10 +196,15 @@ test('rows and values from one byte above the limit on are read only when there 
     await read()
     return execute.mock.calls.map(([sent]) => (sent as NamedQuery).kind)
   }
-  expect(await kinds(() => findEntry(db, lease, 'p', 'e1'))).toEqual(['look-up', 'large'])
-  expect(await kinds(() => findModule(db, lease, 'p', 'm'))).toEqual(['look-up', 'large'])
-  expect(await kinds(() => findModuleVersion(db, lease, 'p', 'm', 1))).toEqual(['look-up', 'large'])
+  expect(await kinds(() => findEntry(db, lease, 'p', 'e1'))).toEqual(['look-up', 'list'])
+  for (const id of ['m', 'm512', 'm513']) {
+    const kind = id === 'm513' ? 'large' : 'list'
+    expect(await kinds(() => findModule(db, lease, 'p', id))).toEqual(['look-up', kind])
+    expect(await kinds(() => findModuleVersion(db, lease, 'p', id, 1))).toEqual(['look-up', kind])
+  }
   const path = { projectId: 'p', entryId: 'e1' }
+  expect(await kinds(() => selectEventsPage(db, { path, query, lease }))).toEqual(['list', 'list'])
+  await sql`UPDATE events SET custom_event_props = ${JSON.stringify('x'.repeat(512 * 1024))}`.execute(db)
   expect(await kinds(() => selectEventsPage(db, { path, query, lease }))).toEqual(['list', 'large'])
 })
 

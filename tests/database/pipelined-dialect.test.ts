@@ -84,30 +84,35 @@ test('queries at once are spread over the connections', async () => {
   expect(new Set(rows.map(([row]) => row?.pid)).size).toBe(3)
 })
 
-test.each([2, 4])('of %i connections, lists and look-ups pass large values', async (max) => {
-  const db = open({ max })
-  const lockedBy = (kind: QueryKind) =>
-    prepare((db, lock: Parameter<number>) => db.selectNoFrom(sql`pg_advisory_xact_lock(${lock})`.as('lock')), { kind })
-  const of = (kind: QueryKind) => prepare((db) => db.selectNoFrom(sql<number>`pg_backend_pid()`.as('pid')), { kind })
-  const pidsOf = async (kind: QueryKind, count: number) =>
-    new Set((await Promise.all(Array.from({ length: count }, () => of(kind)(db)))).map(([row]) => row?.pid))
+test.each([2, 4])(
+  'of %i connections, one is for look-ups, and one of more than two is avoided by lists while it reads a large value',
+  async (max) => {
+    const db = open({ max })
+    const lockedBy = (kind: QueryKind) =>
+      prepare((db, lock: Parameter<number>) => db.selectNoFrom(sql`pg_advisory_xact_lock(${lock})`.as('lock')), {
+        kind,
+      })
+    const of = (kind: QueryKind) => prepare((db) => db.selectNoFrom(sql<number>`pg_backend_pid()`.as('pid')), { kind })
+    const pidsOf = async (kind: QueryKind, count: number) =>
+      new Set((await Promise.all(Array.from({ length: count }, () => of(kind)(db)))).map(([row]) => row?.pid))
 
-  const [lookUps, lists, large] = [await pidsOf('look-up', 9), await pidsOf('list', 9), await pidsOf('large', 9)]
-  expect([lookUps.size, lists.size, large.size]).toEqual([1, max - 1, 1])
-  expect(lists).not.toContain([...lookUps][0])
-  expect(lists).toContain([...large][0])
+    const [lookUps, lists, large] = [await pidsOf('look-up', 9), await pidsOf('list', 9), await pidsOf('large', 9)]
+    expect([lookUps.size, lists.size, large.size]).toEqual([1, max - 1, 1])
+    expect(lists).not.toContain([...lookUps][0])
+    expect(lists).toContain([...large][0])
 
-  const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(4)')
-  const slow = [lockedBy('large')(db, 4), lockedBy('large')(db, 4)]
-  expect(await obstacle.waiting(1)).toEqual([...large])
-  expect(await pidsOf('look-up', 9)).toEqual(lookUps)
-  if (max > 2) expect(await pidsOf('list', 9)).toEqual(lists.difference(large))
-  await obstacle.release()
-  await Promise.all(slow)
-  // A large value that failed is not under way any more, either.
-  await expect(prepare((db) => db.selectNoFrom(sql`1 / 0`.as('x')), { kind: 'large' })(db)).rejects.toThrow('zero')
-  expect(await pidsOf('list', 9)).toEqual(lists)
-})
+    const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(4)')
+    const slow = [lockedBy('large')(db, 4), lockedBy('large')(db, 4)]
+    expect(await obstacle.waiting(1)).toEqual([...large])
+    expect(await pidsOf('look-up', 9)).toEqual(lookUps)
+    if (max > 2) expect(await pidsOf('list', 9)).toEqual(lists.difference(large))
+    await obstacle.release()
+    await Promise.all(slow)
+    // A large value that failed is not under way any more, either.
+    await expect(prepare((db) => db.selectNoFrom(sql`1 / 0`.as('x')), { kind: 'large' })(db)).rejects.toThrow('zero')
+    expect(await pidsOf('list', 9)).toEqual(lists)
+  },
+)
 
 test('a statement is prepared once on a connection, under a name', async () => {
   const db = open()

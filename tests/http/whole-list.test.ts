@@ -163,7 +163,7 @@ test('a client that hangs up while the list is sent is no failure of the service
   const page = () => new Page<object>(rows, undefined, () => ({ cursor: 'next', more: true }))
   const error = vi.fn()
   const request = { log: { error }, server: {}, facts: {} } as unknown as FastifyRequest
-  const reply = { type: () => reply } as unknown as FastifyReply
+  const reply = { raw: { destroyed: false }, type: () => reply } as unknown as FastifyReply
   const body = (await wholeBody(request, reply, new WholeList(async () => page()))) as Readable
   for await (const _ of body.iterator({ destroyOnReturn: false })) break
   // As @fastify/compress does it.

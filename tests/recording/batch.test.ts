@@ -182,6 +182,43 @@ describe('events that arrive together', () => {
   })
 })
 
+describe('an event belongs to the entry of its contact', () => {
+  const record = async (identifiers: { key: string; value: string }[], projectId = 'demo') =>
+    (await recorder.record(projectId, parsedEvent({ identifiers }))).body
+
+  test('also if it is named by an identifier `contact_id` that is no id of a contact', async () => {
+    const [email, other] = [
+      { key: 'email', value: freshValue() },
+      { key: 'contact_id', value: freshValue() },
+    ]
+    const first = await record([email, other])
+    expect(await record([other])).toMatchObject({ contact_id: first.contact_id, entry_id: first.entry_id })
+    expect(await record([other, email])).toMatchObject({ contact_id: first.contact_id, entry_id: first.entry_id })
+  })
+
+  test('also if the identifier before the known one is new', async () => {
+    const [email, phone] = [
+      { key: 'email', value: freshValue() },
+      { key: 'phone', value: freshValue() },
+    ]
+    const first = await record([email])
+    expect(await record([phone, email])).toMatchObject({ contact_id: first.contact_id, entry_id: first.entry_id })
+  })
+
+  test('of its own project, when another has the same identifier in the same batch', async () => {
+    const identifiers = [{ key: 'email', value: freshValue() }]
+    const before = [await record(identifiers), await record(identifiers, 'other')]
+    const after = await Promise.all([record(identifiers), record(identifiers, 'other')])
+    const placeOf = ({ project_id, contact_id, entry_id }: (typeof before)[number]) => [
+      project_id,
+      contact_id,
+      entry_id,
+    ]
+    expect(after.map(placeOf)).toEqual(before.map(placeOf))
+    expect(before[0]?.entry_id).not.toBe(before[1]?.entry_id)
+  })
+})
+
 describe('a transaction sends the statements that its events need, and no others', () => {
   // Opens the connection.
   beforeAll(async () => {

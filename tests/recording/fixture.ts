@@ -152,7 +152,7 @@ function summaryOf(statement: StatementSent): string {
   const text = typeof statement === 'string' ? statement : statement.text
   const [verb = ''] = text.split(' ')
   const [, table] = /"(projects|modules|contacts|contact_identifiers|entries|events|idempotency_keys)"/.exec(text) ?? []
-  // The contact is only on the way to its entry.
+  // It looks up the owner of an identifier first.
   if (text.includes('"entries"')) return `${verb} entries`
   return table === undefined ? verb : `${verb} ${table}`
 }
