@@ -98,8 +98,8 @@ const ALL_ms = 75_000
 
 /**
  * The test files that run the function that a mutant changes: the one with the name of its file, those about its folder,
- * then others; the fastest first. What runs while a module is loaded, nearly all test files run: of those that others
- * would follow, only so many as took 75 seconds then.
+ * then others; the fastest first. Nearly all test files run what runs while a module is loaded: of all of them, in this
+ * order, as many as took {@link ALL_ms} together in the coverage run.
  */
 export function testsOf(
   { functions, durations_ms }: Coverage,

@@ -76,7 +76,12 @@ process.exitCode = issues.length > 0 ? 1 : 0
 
 async function tryMutants(): Promise<void> {
   const home = realpathSync(mkdtempSync(path.join(tmpdir(), 'flowtrail-mutation-')))
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort(new Error('interrupted')))
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      stop.abort(new Error('interrupted'))
+      for (const worker of workers) killGroup(worker)
+    })
+  }
   const server = await useServer()
   process.env.TEST_DATABASE_URL = server.url
   try {
@@ -142,7 +147,8 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
       text: mutated(text, mutant),
       tests: tests.map((name) => ({ name, timeout_ms: timeout_ms(name) })),
     }
-    const verdict = await judge(worker, task)
+    const expected_ms = tests.reduce((sum, test) => sum + (coverage.durations_ms.get(test) ?? 0), 0)
+    const verdict = await judge(worker, task, TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms)
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
     if (verdict === 'timed out') {
@@ -161,6 +167,8 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
   }
   worker.disconnect()
   await once(worker, 'exit')
+  // What tests have left behind.
+  killGroup(worker)
 }
 
 /** Saves the result of a file once all its mutants are tried. */
@@ -198,9 +206,9 @@ function killGroup({ pid }: ChildProcess): void {
 }
 
 /** What a worker finds out, or `timed out` when it takes too long or ends: a mutant may loop for ever, or take all memory. */
-async function judge(worker: ChildProcess, task: Task): Promise<Verdict | 'timed out'> {
+async function judge(worker: ChildProcess, task: Task, limit_ms: number): Promise<Verdict | 'timed out'> {
   const settled = new AbortController()
-  const signal = AbortSignal.any([settled.signal, AbortSignal.timeout(TIME_LIMIT_ms + task.tests.length * 10_000)])
+  const signal = AbortSignal.any([settled.signal, AbortSignal.timeout(limit_ms)])
   worker.send(task, () => {}) // a worker that has ended is noticed below
   try {
     return await Promise.race([

@@ -67,7 +67,7 @@ process.on('disconnect', () => {
 })
 process.send?.('ready')
 
-/** The first test file runs alone, since it most often fails; the others in one run that shares modules. */
+/** The first test file runs alone, since it most often fails. */
 async function runUntilFailure(tests: readonly TestFile[]): Promise<Verdict> {
   const groups = [tests.slice(0, 1), tests.slice(1)]
   for (const group of groups.filter(({ length }) => length > 0)) {
