@@ -59,7 +59,7 @@ export function sizedColumns<const Columns extends readonly string[]>(
 }
 
 /** The kind of a query that reads values with as many bytes, though they are large for a row. */
-const kindOf = (bytes: number): QueryKind => (bytes > SMALL_PAGE_bytes ? 'large' : 'list')
+const kindOf = (bytes: number): Exclude<QueryKind, 'look-up'> => (bytes > SMALL_PAGE_bytes ? 'large' : 'list')
 
 /**
  * Makes a look-up that reads a large value only when there is room for it.
@@ -70,7 +70,7 @@ export function lookUpSized<Key extends unknown[], Row extends SizedRow>(
   load: (isWhole: boolean, kind: QueryKind) => (db: Database, ...key: Key) => Promise<Row | undefined>,
 ) {
   const find = load(false, 'look-up')
-  const findWhole = { 'look-up': find, list: load(true, 'list'), large: load(true, 'large') }
+  const findWhole = { list: load(true, 'list'), large: load(true, 'large') }
   return async (db: Database, lease: ReadLease, ...key: Key): Promise<Omit<Row, 'value_bytes'> | undefined> => {
     const row = await find(db, ...key)
     if (!row?.value_bytes) return row

@@ -111,7 +111,7 @@ interface BatchState {
   nextPositions: Map<string, number>
   /** By the ordinal of the event, from 1; modules that do not exist are absent. */
   modules: ReadonlyMap<number, ModuleInEffect>
-  /** Likewise: the contact that the event's first identifier names, and its entry; absent where nobody owns that identifier. */
+  /** Likewise the contact that the event's first identifier names, and its entry; absent where nobody owns that identifier. */
   entries: ReadonlyMap<number, EntryInEffect>
   contacts: ContactResolver
   /** By Idempotency-Key in the project. */
@@ -248,6 +248,7 @@ interface NewEvent {
   input: EventToRecord
   module: ModuleInEffect
   contact_id: string
+  /** Of the contact that its first identifier names, until assignEntries sets that of its own contact. */
   inEffect: EntryInEffect | undefined
   /** Set by assignPositions. */
   position: number
@@ -362,8 +363,7 @@ async function assignEntries(
   now: IsoTimestamp,
 ): Promise<NewEntry[]> {
   const ofKnownContacts = events.filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
-  const isKnown = ({ inEffect, contact_id }: NewEvent) => inEffect?.contact_id === contact_id
-  const others = ofKnownContacts.filter((event) => !isKnown(event))
+  const others = ofKnownContacts.filter(({ inEffect, contact_id }) => inEffect?.contact_id !== contact_id)
   const keys = others.map(({ input, contact_id }) => ({ ...input, contact_id, digest: NO_DIGEST }))
   const found = others.length > 0 ? await run(client, selectEntriesInEffect, columnsOf(keys, ...ENTRY_KEY)) : []
   for (const row of found) (others[row.ordinal - 1] as NewEvent).inEffect = entryInEffect(row)
