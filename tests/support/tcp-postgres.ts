@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, chown, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { appendFile, chown, cp, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
@@ -12,11 +12,24 @@ import { freePort } from './service.ts'
 
 const run = promisify(execFile)
 
-/** A PostgreSQL of its own on a port, with passwords and TLS, as those of providers are. */
-export interface TcpPostgres {
+/** A running server. */
+export interface TcpServer {
   port: number
-  /** The connection string for a role, whose password is its name. Its superuser is `admin`. */
+  /** The connection string for a role, whose password is its name. The superuser is `admin`. */
   url: (role: string, database: string, parameters?: string) => string
+}
+
+export interface Standby extends TcpServer {
+  /** Its postmaster. */
+  process: ChildProcess
+  /** Starts it again after its end. */
+  restart: () => Promise<void>
+}
+
+/** A PostgreSQL of its own on a port, with passwords and TLS, as those of providers are. */
+export interface TcpPostgres extends TcpServer {
+  /** Those that replay its log. */
+  standbys: Standby[]
   /** The certificate of the authority that signed the server's, which is for `localhost`. */
   ca: string
   /** Runs another program as the user of PostgreSQL's. It ends with the server. */
@@ -26,7 +39,12 @@ export interface TcpPostgres {
   stop: () => Promise<void>
 }
 
-export async function startTcpPostgres(settings: Record<string, string> = {}): Promise<TcpPostgres> {
+/**
+ * Starts a PostgreSQL.
+ * @param settings in place of PostgreSQL's defaults
+ * @param standbyCount how many standby servers it gets
+ */
+export async function startTcpPostgres(settings: Record<string, string> = {}, standbyCount = 0): Promise<TcpPostgres> {
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-postgres-'))
   const { initdb, postgres } = await findBinaries('')
   const account = await chooseAccount(directory, directory, postgres, '')
@@ -51,30 +69,48 @@ export async function startTcpPostgres(settings: Record<string, string> = {}): P
   if (status !== 0) throw new Error(`initdb ended with ${status}`)
   // This role must use TLS.
   const hba = ['hostssl all tls_only 127.0.0.1/32 scram-sha-256', 'host all tls_only 127.0.0.1/32 reject']
-  await writeFile(path.join(data, 'pg_hba.conf'), `${hba.join('\n')}\nhost all all 127.0.0.1/32 scram-sha-256\n`)
-  const port = await freePort()
-  const all = {
-    ...{ port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '', fsync: 'off' },
+  hba.push('host all,replication all 127.0.0.1/32 scram-sha-256')
+  await writeFile(path.join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`)
+  await configure(data, {
+    ...{ listen_addresses: '127.0.0.1', unix_socket_directories: '', fsync: 'off' },
     ...{ ssl: 'on', ssl_cert_file: `${directory}/server.pem`, ssl_key_file: `${directory}/server.key` },
     ...settings,
+  })
+  // A copy of a cluster that has not been started yet replays all that the cluster will write.
+  const copies = Array.from({ length: standbyCount }, (_, i) => path.join(directory, `standby-${i + 1}`))
+  for (const copy of copies) await cp(data, copy, { recursive: true, preserveTimestamps: true })
+
+  const start = async (cluster: string, port: number) => {
+    const server = spawn(postgres, ['-D', cluster, '-p', String(port)])
+    await untilLogged(server, 'ready to accept')
+    return server
   }
-  await appendFile(
-    path.join(data, 'postgresql.conf'),
-    Object.entries(all)
-      .map(([k, v]) => `${k} = '${v}'\n`)
-      .join(''),
-  )
-  const server = spawn(postgres, ['-D', data])
-  await untilLogged(server, 'ready to accept connections')
+  const port = await freePort()
+  await start(data, port)
+  const standbys: Standby[] = []
+  for (const copy of copies) {
+    const primary_conninfo = `host=localhost port=${port} user=admin password=admin`
+    await configure(copy, { primary_conninfo, wal_retrieve_retry_interval: '100ms' })
+    await writeFile(path.join(copy, 'standby.signal'), '')
+    await setOwner(copy, account.owner)
+    const ownPort = await freePort()
+    const standby: Standby = {
+      ...addressOf(ownPort),
+      process: await start(copy, ownPort),
+      restart: async () => {
+        standby.process = await start(copy, ownPort)
+      },
+    }
+    standbys.push(standby)
+  }
   return {
-    port,
-    url: (role, database, parameters = '') =>
-      `postgres://${role}:${role}@localhost:${port}/${database}${parameters && `?${parameters}`}`,
+    ...addressOf(port),
+    standbys,
     ca: `${directory}/ca.pem`,
     spawn,
     directory,
     stop: async () => {
-      for (const child of children.reverse().filter(({ exitCode }) => exitCode === null)) {
+      for (const child of children.reverse().filter((one) => one.exitCode === null && one.signalCode === null)) {
         const ended = once(child, 'exit')
         child.kill('SIGINT')
         await ended
@@ -82,6 +118,33 @@ export async function startTcpPostgres(settings: Record<string, string> = {}): P
       await rm(directory, { recursive: true })
     },
   }
+}
+
+/** Adds settings to the configuration of a cluster. */
+function configure(cluster: string, settings: Record<string, string>): Promise<void> {
+  const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value}'\n`)
+  return appendFile(path.join(cluster, 'postgresql.conf'), lines.join(''))
+}
+
+const addressOf = (port: number): TcpServer => ({
+  port,
+  url: (role, database, parameters = '') =>
+    `postgres://${role}:${role}@localhost:${port}/${database}${parameters && `?${parameters}`}`,
+})
+
+/** Gives a directory and all in it to a user. A copy belongs to who made it. */
+async function setOwner(directory: string, owner: number): Promise<void> {
+  for (const name of await readdir(directory, { recursive: true })) await chown(path.join(directory, name), owner, -1)
+  await chown(directory, owner, -1)
+}
+
+/** Stops all processes of a server for a while. @returns what lets them go on */
+export async function freeze({ process: { pid } }: Standby): Promise<() => void> {
+  const { stdout } = await run('pgrep', ['-P', String(pid)])
+  const pids = [Number(pid), ...stdout.trim().split('\n').map(Number)]
+  const signal = (name: NodeJS.Signals) => pids.forEach((one) => void process.kill(one, name))
+  signal('SIGSTOP')
+  return () => signal('SIGCONT')
 }
 
 /** Waits until a process has written this to standard error. @throws Error with what it has written, if it ends before */
