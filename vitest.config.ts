@@ -14,7 +14,7 @@ const EXCLUDED = [
 const SLOW = [
   'tests/cli/{backup,demo,doctor,import-export,keys,managed,readme,serve,tail,traces,tuning,usage}.test.ts',
   'tests/contract/{checks-bite,diff,release}.test.ts',
-  'tests/database/{embedded,migrate,pipelined-dialect,plans,upgrade}.test.ts',
+  'tests/database/{embedded,migrate,pipelined-dialect,plans,replicas,upgrade}.test.ts',
   'tests/faults/**',
   'tests/feed/**',
   'tests/http/{docs,large,sockets}.test.ts',

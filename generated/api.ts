@@ -212,7 +212,8 @@ export interface paths {
         put?: never;
         /**
          * Record a custom event
-         * @description Records something that a contact did. `200` means that the event is stored durably and visible to the next read.
+         * @description Records something that a contact did. `200` means that the event is stored durably and visible to the
+         *     next read (with the `Consistency-Token`, if there is one).
          *
          *     **Contact.** The identifiers determine the contact. If none of them is known, a new contact is created with all
          *     of them. If the known ones belong to one contact, the event is that contact's and the new ones are added to it.
@@ -1393,6 +1394,12 @@ export interface components {
          * @example true
          */
         IdempotentReplayed: "true";
+        /**
+         * @description Present if the service reads from several servers: an opaque token, which stands for this write and all before it.
+         *     Send it in a header of the same name with a read that must have what was written.
+         * @example 25769803776
+         */
+        ConsistencyToken: string;
     };
     pathItems: never;
 }
@@ -1906,6 +1913,7 @@ export interface operations {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Consistency-Token": components["headers"]["ConsistencyToken"];
                     "Cache-Control": components["headers"]["NoStore"];
                     RateLimit: components["headers"]["RateLimit"];
                     "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
@@ -1952,6 +1960,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
+                    "Consistency-Token": components["headers"]["ConsistencyToken"];
                     "Cache-Control": components["headers"]["NoStore"];
                     "Retry-After": components["headers"]["RetryAfterResults"];
                     RateLimit: components["headers"]["RateLimit"];
@@ -2055,6 +2064,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
+                    "Consistency-Token": components["headers"]["ConsistencyToken"];
                     "Cache-Control": components["headers"]["NoStore"];
                     RateLimit: components["headers"]["RateLimit"];
                     "RateLimit-Policy": components["headers"]["RateLimitPolicy"];

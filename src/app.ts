@@ -3,6 +3,7 @@ import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
 import { adviceFor } from './database/advice.ts'
 import type { Database } from './database/pool.ts'
+import type { ReadReplicas } from './database/replicas.ts'
 import { Followers } from './feed/followers.ts'
 import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
@@ -27,6 +28,7 @@ import {
   measureQueue,
   measureReads,
   measureRecording,
+  measureReplicas,
   measureRequests,
 } from './http/metrics.ts'
 import { refuseUnknownRoutes } from './http/not-found.ts'
@@ -57,6 +59,8 @@ export interface AppParts {
   writePool: pg.Pool
   /** For imports, in pipeline mode. */
   importPool: pg.Pool
+  /** Standby servers that reads may be sent to. */
+  replicas?: ReadReplicas | undefined
   recorder?: Partial<RecorderOptions>
   /** Deletes old Idempotency-Keys, on a database of its own, so that nothing else waits for it; without it all are kept. */
   pruning?: { db: Database } & PrunerOptions
@@ -92,7 +96,7 @@ const MAX_PARAM_LENGTH = 64 * 1024
  * the background, and leaves the databases open.
  */
 export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
-  const { config, db, stopping, peers } = parts
+  const { config, db, stopping, peers, replicas } = parts
   const { basePath } = config
   const app = fastify({
     logger: parts.logger,
@@ -161,7 +165,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   measureFollowers(registry, followers)
   const onTypeMismatch = reportTypeMismatches(registry, app.log)
   const observer = { ...measureRecording(registry, onTypeMismatch), ...parts.tracing?.recording }
-  const recorder = new Recorder(parts.writePool, parts.recorder, observer)
+  const readsPosition = replicas !== undefined
+  const recorder = new Recorder(parts.writePool, { ...parts.recorder, readsPosition }, observer)
   measureQueue(registry, recorder)
   const pruner = parts.pruning && startPruning(app, parts.pruning)
   measurePruning(registry, () => pruner?.deleted ?? 0)
@@ -169,12 +174,14 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     db,
     recorder,
     followers,
-    importer: new Importer(parts.importPool, { onTypeMismatch, onImport: measureImports(registry) }),
+    importer: new Importer(parts.importPool, { onTypeMismatch, onImport: measureImports(registry), readsPosition }),
   }
+  measureReplicas(registry, replicas)
   await registerRoutes(app, {
     document: document.json,
     handlers,
     context,
+    replicas,
     authenticator,
     gate,
     maxImport_bytes: config.maxImport_bytes,

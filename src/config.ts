@@ -9,6 +9,8 @@ import { isCheckout } from './release.ts'
 export interface Config {
   /** The operator's own PostgreSQL; when undefined, the embedded one in `dataDir` is used. */
   databaseUrl: string | undefined
+  /** Standby servers of it, which reads are sent to. */
+  databaseReplicaUrls: string[]
   /** Absolute path; holds the embedded PostgreSQL and the demo keys. */
   dataDir: string
   logLevel: (typeof LOG_LEVELS)[number]
@@ -128,7 +130,7 @@ const DEFAULT_DATA_DIR = isCheckout ? path.join(import.meta.dirname, '..', '.dat
  */
 const OLD_SSL_MODE = /([?&]sslmode=)(prefer|require|verify-ca)(?=&|$)/
 
-const postgresUrl = makeValidator((text) => {
+function parsePostgresUrl(text: string): string {
   const form = 'must be a PostgreSQL connection string such as postgres://user:password@host:5432/flowtrail'
   // The driver alone also accepts other forms, such as a socket path.
   if (!/^postgres(ql)?:\/\//.test(text)) throw new Error(form)
@@ -146,6 +148,14 @@ const postgresUrl = makeValidator((text) => {
         : `${form}, its reserved characters percent-encoded: / as %2F, # as %23`,
     )
   }
+}
+
+const postgresUrl = makeValidator(parsePostgresUrl)
+
+const postgresUrls = makeValidator((text) => {
+  const urls = text.split(',').map((url) => parsePostgresUrl(url.trim()))
+  if (new Set(urls).size < urls.length) throw new Error('names a server twice')
+  return urls
 })
 
 const basePath = makeValidator((text) => {
@@ -313,6 +323,7 @@ export function readConfig(environment: Record<string, string | undefined> = pro
       ADMIN_HOST: host({ default: undefined }),
       ADMIN_PORT: integer(1, 65_535)({ default: undefined }),
       DATABASE_URL: postgresUrl({ default: undefined }),
+      DATABASE_REPLICA_URLS: postgresUrls({ default: undefined }),
       DATA_DIR: str({ default: DEFAULT_DATA_DIR }),
       LOG_LEVEL: str({ choices: LOG_LEVELS, default: 'info' }),
       BASE_PATH: basePath({ default: '' }),
@@ -343,13 +354,18 @@ export function readConfig(environment: Record<string, string | undefined> = pro
   )
   const tracing = readTracing(given, issues)
   if (issues.length > 0) throw new Error(`Invalid configuration: ${issues.join('; ')}`)
+  const { DATABASE_URL, DATABASE_REPLICA_URLS = [] } = settings
+  if (DATABASE_REPLICA_URLS.length > 0 && DATABASE_URL === undefined) {
+    throw new Error('Invalid configuration: DATABASE_REPLICA_URLS: set DATABASE_URL, too, to their primary server')
+  }
   const { PUBLIC_URL, BASE_PATH, HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
   // Links are paths, which a proxy does not change.
   if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
     throw new Error(`Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}`)
   }
   return {
-    databaseUrl: settings.DATABASE_URL,
+    databaseUrl: DATABASE_URL,
+    databaseReplicaUrls: DATABASE_REPLICA_URLS,
     dataDir: path.resolve(settings.DATA_DIR),
     logLevel: settings.LOG_LEVEL,
     server: {

@@ -44,6 +44,9 @@ export function isUnavailable(error: unknown): boolean {
 export const isOutage = (error: unknown): boolean =>
   isUnavailable(error) && !(isServerError(error) && STATEMENT_CODES.includes(error.code))
 
+/** Whether a statement was cancelled, as by the statement timeout. */
+export const isCancelled = (error: unknown): boolean => isServerError(error) && error.code === '57014'
+
 /** Whether a lock was not available within the lock timeout. */
 export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'
 

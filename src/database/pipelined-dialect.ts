@@ -26,36 +26,43 @@ import { timedQuery } from './timed-query.ts'
 export class PipelinedDialect implements Dialect {
   readonly #pool: pg.Pool
   readonly #readTimeout_ms: number | undefined
+  readonly #decorate: Decorator
 
   /**
    * @param pool of clients with `pipeline: true`; as many connections are shared as it may hold
    * @param readTimeout_ms how long a connection may be silent while a result is awaited, in milliseconds, before it is
    * destroyed: a server that is frozen or unreachable does not keep its own timeouts
+   * @param decorate makes what Kysely sends its queries to, of what sends them to the shared connections
    */
-  constructor(pool: pg.Pool, readTimeout_ms?: number) {
+  constructor(pool: pg.Pool, readTimeout_ms?: number, decorate: Decorator = (connections) => connections) {
     this.#pool = pool
     this.#readTimeout_ms = readTimeout_ms
+    this.#decorate = decorate
   }
 
-  createDriver = () => new PipelinedDriver(this.#pool, this.#readTimeout_ms)
+  createDriver = () => new PipelinedDriver(this.#pool, this.#readTimeout_ms, this.#decorate)
   createQueryCompiler = () => new PostgresQueryCompiler()
   createAdapter = () => new PostgresAdapter()
   createIntrospector = (db: Parameters<Dialect['createIntrospector']>[0]) => new PostgresIntrospector(db)
 }
 
+type Decorator = (connections: DatabaseConnection) => DatabaseConnection
+
 class PipelinedDriver implements Driver {
   readonly #pool: pg.Pool
   readonly #connections: SharedConnections
+  readonly #decorated: DatabaseConnection
 
-  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
+  constructor(pool: pg.Pool, readTimeout_ms: number | undefined, decorate: Decorator) {
     this.#pool = pool
     this.#connections = new SharedConnections(pool, readTimeout_ms)
+    this.#decorated = decorate(this.#connections)
   }
 
   async init(): Promise<void> {}
 
   async acquireConnection(): Promise<DatabaseConnection> {
-    return this.#connections
+    return this.#decorated
   }
 
   async releaseConnection(): Promise<void> {}

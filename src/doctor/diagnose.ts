@@ -6,6 +6,8 @@ import { adviceFor } from '../database/advice.ts'
 import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
 import { createPool, securityOf } from '../database/pool.ts'
 import { asPooler, usesPooler } from '../database/pooler-client.ts'
+import { nameOfDatabase } from '../database/replica.ts'
+import { Replicas } from '../database/replicas.ts'
 import { keepsSessions } from '../database/sessions.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { checkDocument } from './document.ts'
@@ -25,7 +27,12 @@ const MIN_FREE_GiB = { error: 0.25, warning: 2 }
 export async function* diagnose(url: string, address: string, config: Config): AsyncGenerator<CheckedFinding> {
   const connection = await attempt(() => checkConnection(url))
   yield { check: 'connection', ...connection }
-  if (connection.status !== 'error') yield* checkDatabase(url, config)
+  if (connection.status !== 'error') {
+    yield* checkDatabase(url, config)
+    for (const replica of config.databaseReplicaUrls) {
+      yield { check: 'replica', ...(await attempt(() => checkReplica(replica, url))) }
+    }
+  }
   const isEmbedded = config.databaseUrl === undefined
   if (isEmbedded) yield { check: 'disk', ...(await attempt(() => checkDisk(config.dataDir))) }
   yield { check: 'document', ...(await attempt(() => checkDocument(address))) }
@@ -81,15 +88,34 @@ const checkConnection = (url: string): Promise<Finding> =>
     }
   })
 
-async function checkPooler(url: string): Promise<Finding> {
+async function checkPooler(url: string, setting = 'DATABASE_URL'): Promise<Finding> {
   const pool = createPool(asPooler(url), { max: 2 })
   try {
     const { problem, fix } = TRANSACTION_POOLER
     if (await keepsSessions(pool)) return ok('none in transaction mode')
-    return usesPooler(url) ? ok('in transaction mode, as pgbouncer=true says') : error(problem, fix)
+    if (usesPooler(url)) return ok('in transaction mode, as pgbouncer=true says')
+    return error(problem, fix.replace('DATABASE_URL', setting))
   } finally {
     await pool.end()
   }
+}
+
+/** Judges a replica as the server does. */
+async function checkReplica(url: string, primaryUrl: string): Promise<Finding> {
+  const name = nameOfDatabase(url)
+  const db = connect(asPooler(primaryUrl), { max: 1 })
+  const judged = Promise.withResolvers<string | undefined>()
+  const onChange = (_: string, problem: string | undefined) => judged.resolve(problem)
+  const replicas = new Replicas({ url: asPooler(primaryUrl), db }, [asPooler(url)], { onChange })
+  try {
+    const problem = await judged.promise
+    if (problem !== undefined) return error(`${name}: ${problem}`, 'See docs/operations.md#read-replicas')
+  } finally {
+    await replicas.close()
+    await db.destroy()
+  }
+  const pooler = await checkPooler(url, 'DATABASE_REPLICA_URLS')
+  return pooler.status === 'ok' ? ok(`${name} keeps up with the primary server`) : pooler
 }
 
 async function checkClock(pool: pg.Pool): Promise<Finding> {

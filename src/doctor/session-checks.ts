@@ -186,14 +186,17 @@ function judgeConnections(
     server: { workers },
     connections: { read, write, import: imports },
     idempotencyRetention_days,
+    databaseReplicaUrls,
   }: Config,
 ): Finding {
   if (databaseUrl !== undefined && usesPooler(databaseUrl))
     return ok("those of the pooler count, which PostgreSQL's hide")
   const deletesKeys = idempotencyRetention_days !== undefined
-  const needed = workers * (read + write + imports) + (deletesKeys ? 1 : 0)
+  const hasReplicas = databaseReplicaUrls.length > 0
+  const needed = workers * (read + write + imports + (hasReplicas ? 1 : 0)) + (deletesKeys ? 1 : 0)
   const times = workers > 1 ? 'WORKERS times ' : ''
-  const sum = `${times}READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS${deletesKeys ? ', and one to delete old keys' : ''}`
+  const compared = hasReplicas ? ' and one to compare replicas with' : ''
+  const sum = `${times}READ_CONNECTIONS, WRITE_CONNECTIONS and IMPORT_CONNECTIONS${compared}${deletesKeys ? ', and one to delete old keys' : ''}`
   const all = `one server takes up to ${needed} (${sum})`
   const [limit, of, raise] = (
     [

@@ -2,7 +2,14 @@ import cors from '@fastify/cors'
 import type { FastifyInstance } from 'fastify'
 
 const METHODS = ['GET', 'HEAD', 'POST']
-const REQUEST_HEADERS = ['X-Api-Key', 'Content-Type', 'Idempotency-Key', 'If-None-Match', 'X-Request-Id']
+const REQUEST_HEADERS = [
+  'X-Api-Key',
+  'Content-Type',
+  'Idempotency-Key',
+  'If-None-Match',
+  'Consistency-Token',
+  'X-Request-Id',
+]
 const RESPONSE_HEADERS = [
   'Link',
   'Next-Cursor',
@@ -12,6 +19,7 @@ const RESPONSE_HEADERS = [
   'RateLimit',
   'RateLimit-Policy',
   'Idempotent-Replayed',
+  'Consistency-Token',
 ]
 const PREFLIGHT_MAX_AGE_s = 600
 

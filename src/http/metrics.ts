@@ -10,6 +10,7 @@ import {
   Registry,
 } from 'prom-client'
 import type { components } from '../../generated/api.ts'
+import type { ReadReplicas } from '../database/replicas.ts'
 import { QUERY_CHANNEL, type QueryTiming } from '../database/timed-query.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import type { RecorderObserver } from '../recording/observer.ts'
@@ -109,6 +110,37 @@ export function measureKeyCache(registry: Registry, cache: Pick<ApiKeyCache<unkn
     'Checks of API keys that the cache served (hit) or that needed a query (miss).',
     'result',
     () => cache.counts,
+  )
+}
+
+/** Registers which replicas are in use, and what they serve; without any there is nothing of them. */
+export function measureReplicas(registry: Registry, replicas: ReadReplicas | undefined): void {
+  const { labelledGauge, counter } = metricsOf(registry)
+  const byName = (value: (replica: ReadReplicas['usage'][number]) => number) => () =>
+    Object.fromEntries((replicas?.usage ?? []).map((replica) => [replica.name, value(replica)]))
+  labelledGauge(
+    'flowtrail_replica_usable',
+    'Whether reads are sent to a replica: 1 if they are, else 0. Of several workers, the least.',
+    { label: 'replica', aggregator: 'min' },
+    byName(({ isUsable }) => Number(isUsable)),
+  )
+  labelledGauge(
+    'flowtrail_replica_lag_seconds',
+    'How long ago the last commit was that a replica is known to have everything before. Of several workers, the most.',
+    { label: 'replica', aggregator: 'max' },
+    byName(({ lag_s }) => lag_s),
+  )
+  counter(
+    'flowtrail_server_reads_total',
+    'Reads by the server that they were sent to: a replica, or the primary server where no replica could serve them.',
+    'server',
+    () => (replicas ? { primary: replicas.primaryReads, ...byName(({ reads }) => reads)() } : {}),
+  )
+  counter(
+    'flowtrail_replica_fallbacks_total',
+    'Queries that failed on a replica and were run on the primary server.',
+    'replica',
+    byName(({ fallbacks }) => fallbacks),
   )
 }
 
@@ -282,6 +314,23 @@ function metricsOf(registry: Registry) {
         registers,
         collect() {
           this.set(value())
+        },
+      })
+    },
+    labelledGauge(
+      name: string,
+      help: string,
+      { label, aggregator }: { label: string; aggregator: 'min' | 'max' },
+      values: () => Record<string, number>,
+    ): void {
+      new Gauge({
+        name,
+        help,
+        aggregator,
+        registers,
+        labelNames: [label],
+        collect() {
+          for (const [of, value] of Object.entries(values())) this.set({ [label]: of }, value)
         },
       })
     },

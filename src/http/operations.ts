@@ -1,4 +1,5 @@
 import type { operations } from '../../generated/api.ts'
+import type { WalPosition } from '../database/wal-position.ts'
 import type { Page, WholeList } from '../domain/cursor.ts'
 import type { JsonText } from '../domain/json-text.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
@@ -29,9 +30,15 @@ export interface OperationRequest<K extends OperationId> {
   lease: operations[K] extends { requestBody: unknown } ? undefined : ReadLease
 }
 
-/** A response that may be the stored one of an earlier request with the same Idempotency-Key. */
-export interface Replayable<T> {
+/** The response to a write. */
+export interface Written<T> {
   body: T
+  /** Of the database with what was written, if it is known. */
+  position: WalPosition | undefined
+}
+
+/** A response that may be the stored one of an earlier request with the same Idempotency-Key. */
+export interface Replayable<T> extends Written<T> {
   replayed: boolean
 }
 
@@ -51,9 +58,11 @@ export type OperationResult<K extends OperationId> =
         ? Replayable<B>
         : B extends { results: { event?: infer Item }[] }
           ? Batch<NonNullable<Item>>
-          : B extends (infer Row)[]
-            ? WholeList<Row>
-            : B
+          : 'Consistency-Token' extends SuccessHeader<K>
+            ? Written<B>
+            : B extends (infer Row)[]
+              ? WholeList<Row>
+              : B
     : never
 
 /** A handler of one operation, which returns its result or throws an ApiError. `Context` holds its dependencies. */

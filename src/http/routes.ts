@@ -3,15 +3,18 @@ import compress from '@fastify/compress'
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import glue from 'fastify-openapi-glue'
 import { SMALL_PAGE_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
+import type { Database } from '../database/pool.ts'
+import type { ReadReplicas } from '../database/replicas.ts'
+import type { WalPosition } from '../database/wal-position.ts'
 import { SCOPES, type Scope } from '../domain/api-key.ts'
 import { Page, WholeList } from '../domain/cursor.ts'
-import { methodNotAllowed, routeNotFound } from '../domain/errors.ts'
+import { invalidRequest, methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
 import { batchBody } from './batch.ts'
 import { MAX_VALUES_PER_ITEM, missingBody, NDJSON } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
-import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable } from './operations.ts'
+import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable, Written } from './operations.ts'
 import type { ReadGate } from './read-gate.ts'
 import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone, wholeBody } from './reads.ts'
 import { batchOf, type Schema, validatorCompiler } from './validation.ts'
@@ -20,6 +23,8 @@ interface RoutesOptions<Context> {
   document: ApiDocument
   handlers: Handlers<Context>
   context: Context
+  /** Standby servers that reads may be sent to. */
+  replicas?: ReadReplicas | undefined
   authenticator: Authenticator
   gate: ReadGate
   /** The largest body of an import; the document says the default. */
@@ -37,7 +42,10 @@ const COMPRESSION = { encodings: ['gzip' as const], syncThreshold: 0 }
  *
  * @throws Error when document and handlers do not name the same operations, or an operation requires no scope
  */
-export async function registerRoutes<Context>(app: FastifyInstance, options: RoutesOptions<Context>): Promise<void> {
+export async function registerRoutes<Context extends { db: Database }>(
+  app: FastifyInstance,
+  options: RoutesOptions<Context>,
+): Promise<void> {
   const { document, handlers, basePath } = options
   const operations = operationsOf(document)
   assertComplete(operations, Object.keys(handlers))
@@ -99,7 +107,7 @@ function refuseUndocumentedQuery({ schema }: RouteOptions): void {
   if (schema && 'operationId' in schema) schema.querystring ??= { type: 'object', properties: {} }
 }
 
-function routeOf<Context, K extends OperationId>(
+function routeOf<Context extends { db: Database }, K extends OperationId>(
   options: RoutesOptions<Context>,
   operationId: K,
   operation: Operation,
@@ -128,12 +136,15 @@ function routeOf<Context, K extends OperationId>(
       const { params, query, headers, body } = request
       const confirmKey = () => options.authenticator.confirm(request)
       const lease = isRead ? await admitRead(options.gate, request, reply, usual_bytes) : undefined
+      const context = isRead ? contextOfRead(options, request) : options.context
       const result = await handler(
         { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
-        options.context,
+        context,
       )
       // The headers below are not for an error.
-      const payload = await bodyOf(result, request, reply)
+      const payload = isRead
+        ? await bodyOfRead(result, request, reply)
+        : bodyOfWrite(result as Written<unknown> | Batch<unknown>, request, reply, options.replicas)
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))
       else reply.header('cache-control', 'no-store')
       return payload
@@ -141,24 +152,61 @@ function routeOf<Context, K extends OperationId>(
   }
 }
 
-/** The body of the response. Whatever else the result holds is sent in headers. */
-function bodyOf(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
+/** The context of a read: with the database that it is sent to. */
+function contextOfRead<Context extends { db: Database }>(
+  { context, replicas }: RoutesOptions<Context>,
+  { params, query, headers }: FastifyRequest,
+): Context {
+  const position = positionOf(headers['consistency-token'])
+  // What a request waits for is asked of the primary server, and must be there when it is read.
+  if (!replicas || (query as { wait?: number }).wait) return context
+  const { projectId } = params as { projectId: string }
+  return { ...context, db: replicas.databaseFor(projectId, position) }
+}
+
+const TOKEN = /^\d{1,16}$/
+const FOREIGN_TOKEN = 'is not a token of this API; send the Consistency-Token of an earlier response, unchanged'
+
+/** What a read has to have. The document has it as prose alone: as a parameter it would change each method of generated clients. */
+function positionOf(token: string | string[] | undefined): WalPosition | undefined {
+  if (token === undefined) return undefined
+  if (TOKEN.test(String(token))) return Number(token)
+  throw invalidRequest([{ pointer: '/headers/Consistency-Token', message: FOREIGN_TOKEN }])
+}
+
+/** The body of the response to a read. Whatever else the result holds is sent in headers. */
+function bodyOfRead(result: unknown, request: FastifyRequest, reply: FastifyReply): unknown {
   if (result instanceof Page) return rowsOf(request, result)
   if (result instanceof WholeList) return wholeBody(request, reply, result)
-  if (isReplayable(result)) {
-    if (result.replayed) reply.header('idempotent-replayed', 'true')
-    return result.body
-  }
-  if (isBatch(result)) return batchBody(result, request, reply)
   return result
 }
 
-function isReplayable(result: unknown): result is Replayable<unknown> {
-  return typeof result === 'object' && result !== null && 'replayed' in result
+/** The body of the response to a write, which is noted for later reads. */
+function bodyOfWrite(
+  result: (Written<unknown> & Partial<Replayable<unknown>>) | Batch<unknown>,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  replicas: ReadReplicas | undefined,
+): unknown {
+  const isBatch = 'settled' in result
+  const written = isBatch ? result.settled.flatMap((one) => (one.status === 'fulfilled' ? one.value : [])) : [result]
+  if (replicas) noteWrites(replicas, written, request, reply)
+  if (isBatch) return batchBody(result, request, reply)
+  if (result.replayed) reply.header('idempotent-replayed', 'true')
+  return result.body
 }
 
-function isBatch(result: unknown): result is Batch<unknown> {
-  return typeof result === 'object' && result !== null && 'settled' in result
+/** Has later reads of this process find what was written, and tells the client what those of another one have to have. */
+function noteWrites(
+  replicas: ReadReplicas,
+  written: readonly Written<unknown>[],
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const { projectId } = request.params as { projectId: string }
+  for (const { position } of written) replicas.noteWrite(projectId, position)
+  const positions = written.flatMap(({ position }) => position ?? [])
+  if (positions.length > 0) reply.header('consistency-token', String(Math.max(...positions)))
 }
 
 /** The Vary header with one more name; CORS may have set it already. */

@@ -4,6 +4,7 @@ import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
 import { columnsOf, type Prepared } from '../database/prepared.ts'
 import { timedQuery } from '../database/timed-query.ts'
+import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
 import { contactIdOf } from '../domain/identifier.ts'
@@ -24,6 +25,8 @@ type CustomEventResult = components['schemas']['CustomEventResult']
 export interface Recorded {
   body: CustomEventResult
   replayed: boolean
+  /** Of the database with the event, if it is wanted and known. */
+  position: WalPosition | undefined
 }
 
 export interface EventToRecord extends ParsedEvent {
@@ -46,13 +49,14 @@ export type Outcome =
  * @param options.lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects
  * are left out. Only for events of one project, so that no two batches wait for each other
  * @param options.hasBegun whether `beginWithRecordingLock` has begun the transaction
+ * @param options.readsPosition whether the outcomes have a position, for which the round trip of the commit has another statement
  * @param options.onCommit called with what the batch has added
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
  */
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
-  { lockTimeout_ms, hasBegun = false, onCommit = () => {} }: BatchOptions = {},
+  { lockTimeout_ms, hasBegun = false, readsPosition = false, onCommit = () => {} }: BatchOptions = {},
 ): Promise<Outcome[]> {
   const state = await lockAndRead(client, events, lockTimeout_ms, hasBegun)
   const now = toIsoTimestamp(new Date())
@@ -60,16 +64,12 @@ export async function recordBatch(
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
   assignPositions(newEvents, state.nextPositions)
   const newEntries = await assignEntries(client, newEvents, state.contacts, now)
-  await insertAndCommit(client, {
-    now,
-    events: newEvents,
-    entries: newEntries,
-    contacts: state.contacts,
-  })
+  const additions = { now, events: newEvents, entries: newEntries, contacts: state.contacts }
+  const position = await insertAndCommit(client, additions, readsPosition)
   const { added, typeMismatches } = state.contacts
   const { length: contacts } = added.contacts
   onCommit({ events: newEvents.length, contacts, entries: newEntries.length, typeMismatches })
-  return decisions.map(outcomeOf)
+  return decisions.map((decision) => outcomeOf(decision, position))
 }
 
 /** The parameters of selectEntriesInEffect. */
@@ -81,6 +81,7 @@ const NO_DIGEST = Buffer.alloc(0)
 interface BatchOptions {
   lockTimeout_ms?: number | undefined
   hasBegun?: boolean
+  readsPosition?: boolean
   onCommit?: RecorderObserver['onCommit']
 }
 
@@ -400,11 +401,15 @@ interface Additions {
   contacts: ContactResolver
 }
 
-/** Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included. */
+/**
+ * Inserts all rows and commits, in one round trip: after a failed statement PostgreSQL refuses the rest, COMMIT included.
+ * @returns the position of the database with them, if it is wanted and known
+ */
 async function insertAndCommit(
   client: pg.ClientBase,
   { now, events, entries, contacts: { added } }: Additions,
-): Promise<void> {
+  readsPosition: boolean,
+): Promise<WalPosition | undefined> {
   const keys = events.flatMap((event) => {
     const { event_id, input, idempotency } = event
     if (!idempotency) return []
@@ -420,7 +425,11 @@ async function insertAndCommit(
     keys.length > 0 && insertIdempotencyKeys(keys),
     'COMMIT',
   ].filter((statement) => statement !== false)
-  await Promise.all(statements.map((statement) => timedQuery(client, statement)))
+  const results = statements.map((statement) => timedQuery(client, statement))
+  // What was committed must not be repeated because its position is unknown.
+  const position = readsPosition ? timedQuery(client, SELECT_WAL_POSITION).catch(() => undefined) : undefined
+  await Promise.all(results)
+  return (await position)?.rows[0].wal_position
 }
 
 function rowOf({ event_id, input, module, position, progress }: NewEvent) {
@@ -455,14 +464,14 @@ function resultOf({ event_id, input, module, contact_id, progress }: NewEvent): 
   }
 }
 
-function outcomeOf(decision: Decision): Outcome {
+function outcomeOf(decision: Decision, position: WalPosition | undefined): Outcome {
   switch (decision.kind) {
     case 'new':
-      return { status: 'recorded', response: { body: resultOf(decision.event), replayed: false } }
+      return { status: 'recorded', response: { body: resultOf(decision.event), replayed: false, position } }
     case 'duplicate':
-      return { status: 'recorded', response: { body: resultOf(decision.first), replayed: true } }
+      return { status: 'recorded', response: { body: resultOf(decision.first), replayed: true, position } }
     case 'replay':
-      return { status: 'recorded', response: { body: JSON.parse(decision.response), replayed: true } }
+      return { status: 'recorded', response: { body: JSON.parse(decision.response), replayed: true, position } }
     case 'refused':
       return { status: 'refused', error: decision.error }
     case 'locked':

@@ -46,6 +46,14 @@ const QUEUED_LENGTH = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
 
 const LOCKED: RecorderOutcome = { status: 'locked' }
 
+/** What is no setting of the operator's. */
+interface RecorderTuning {
+  /** How long a batch waits for its turn, in milliseconds. */
+  turnTimeout_ms: number
+  /** Whether the position of the database with an event is told. */
+  readsPosition: boolean
+}
+
 /**
  * Records custom events by natural batching (ADR 0008): while a batch is committed, the events for the next one gather, of
  * all projects and without timers.
@@ -62,7 +70,7 @@ const LOCKED: RecorderOutcome = { status: 'locked' }
  */
 export class Recorder {
   readonly #pool: pg.Pool
-  readonly #options: RecorderOptions & { turnTimeout_ms: number }
+  readonly #options: RecorderOptions & RecorderTuning
   readonly #observer: RecorderObserver
   /** Those that are not idle; the first is served first. */
   readonly #queues = new Map<string, ProjectQueue>()
@@ -82,14 +90,10 @@ export class Recorder {
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
    * waiting
    */
-  constructor(
-    pool: pg.Pool,
-    options: Partial<RecorderOptions> & { turnTimeout_ms?: number } = {},
-    observer = NO_OBSERVER,
-  ) {
+  constructor(pool: pg.Pool, options: Partial<RecorderOptions & RecorderTuning> = {}, observer = NO_OBSERVER) {
     this.#pool = pool
     this.#observer = observer
-    this.#options = { ...RECORDER_DEFAULTS, turnTimeout_ms: TURN_TIMEOUT_ms, ...options }
+    this.#options = { ...RECORDER_DEFAULTS, turnTimeout_ms: TURN_TIMEOUT_ms, readsPosition: false, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     this.#slots = Math.max(1, Math.floor(pool.options.max / 2))
   }
@@ -306,7 +310,8 @@ export class Recorder {
   ): Promise<Outcome[]> {
     const connection = begun ?? (await this.#connect())
     const { onCommit } = this.#observer
-    const options = { lockTimeout_ms, hasBegun: begun !== undefined, onCommit }
+    const { readsPosition } = this.#options
+    const options = { lockTimeout_ms, hasBegun: begun !== undefined, readsPosition, onCommit }
     const outcomes = await this.#orRollBack(connection, () => recordBatch(connection, events, options))
     this.#warmConnections.push(connection)
     return outcomes

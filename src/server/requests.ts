@@ -4,6 +4,7 @@ import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from '../app.ts'
 import type { Config, TracingOptions } from '../config.ts'
 import { connect, connectShared, openWritePool } from '../database/open.ts'
+import { Replicas } from '../database/replicas.ts'
 import type { Peers } from '../http/peers.ts'
 import { describeRelease } from '../release.ts'
 import type { Tracing } from '../tracing/tracing.ts'
@@ -64,7 +65,7 @@ async function openApps(
   config: Config,
   databaseUrl: string,
   options: RequestsOptions,
-  { logger, cleanup, stop, tracing }: Running & { tracing: Tracing | undefined },
+  { logger, log, cleanup, stop, tracing }: Running & { tracing: Tracing | undefined },
 ): Promise<Apps> {
   const { read, write, import: imports, statementTimeout_ms } = config.connections
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
@@ -80,6 +81,19 @@ async function openApps(
     retention_days === undefined ? undefined : { db: connect(databaseUrl, { max: 1, ...timeouts }), retention_days }
   if (pruning) cleanup.defer(() => pruning.db.destroy())
 
+  const { databaseReplicaUrls } = config
+  const replicas =
+    databaseReplicaUrls.length === 0
+      ? undefined
+      : new Replicas({ url: databaseUrl, db }, databaseReplicaUrls, {
+          ...{ max: read, ...timeouts },
+          onChange: (replica, problem) => {
+            if (problem === undefined) log.info({ replica }, 'reads are sent to the replica')
+            else log.warn({ replica }, `no reads are sent to the replica: ${problem}`)
+          },
+        })
+  cleanup.defer(() => replicas?.close())
+
   const admin = config.server.admin && {
     app: createAdminApp({ logger, stopping: stop }, config.http),
     address: config.server.admin,
@@ -90,6 +104,7 @@ async function openApps(
     db,
     writePool,
     importPool,
+    replicas,
     recorder: config.recorder,
     pruning,
     logger,

@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import type { components } from '../../generated/api.ts'
+import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { invalidRequest, malformedRequest, recordConflict, serviceUnavailable } from '../domain/errors.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import { type Limit, Usage } from '../domain/usage.ts'
@@ -27,6 +28,15 @@ export interface ImporterOptions {
   onTypeMismatch: (mismatch: TypeMismatch) => void
   /** Called with what each import has done. */
   onImport: (result: ImportResult) => void
+  /** Whether the position of the database with the records is told. */
+  readsPosition: boolean
+}
+
+/** The response to an import. */
+export interface Imported {
+  body: ImportResult
+  /** Of the database with the records, if it is wanted and known. */
+  position: WalPosition | undefined
 }
 
 const DEFAULTS: ImporterOptions = {
@@ -34,6 +44,7 @@ const DEFAULTS: ImporterOptions = {
   buffered_bytes: BUFFERED_bytes,
   onTypeMismatch: () => {},
   onImport: () => {},
+  readsPosition: false,
 }
 
 /**
@@ -45,17 +56,19 @@ export class Importer {
   readonly #lockTimeout_ms: number
   readonly #onTypeMismatch: ImporterOptions['onTypeMismatch']
   readonly #onImport: ImporterOptions['onImport']
+  readonly #readsPosition: boolean
   readonly #connections: Usage
   readonly #buffered_bytes: Usage
 
   /** @param pool in pipeline mode. Its connections are the imports' own, since they keep temporary tables */
   constructor(pool: pg.Pool, options: Partial<ImporterOptions> = {}) {
-    const { lockTimeout_ms, buffered_bytes, onTypeMismatch, onImport } = { ...DEFAULTS, ...options }
+    const { lockTimeout_ms, buffered_bytes, onTypeMismatch, onImport, readsPosition } = { ...DEFAULTS, ...options }
     const { max } = pool.options
     this.#pool = pool
     this.#lockTimeout_ms = lockTimeout_ms
     this.#onTypeMismatch = onTypeMismatch
     this.#onImport = onImport
+    this.#readsPosition = readsPosition
     this.#connections = new Usage({ all: max, project: Math.ceil(max / 2) })
     this.#buffered_bytes = new Usage(buffered_bytes)
   }
@@ -67,7 +80,7 @@ export class Importer {
    * @throws ApiError invalid_request for the first bad line or for none at all; record_conflict; service_unavailable when
    * too many imports are under way; what the input throws. The database's error otherwise
    */
-  async import(project_id: string, lines: AsyncIterable<Buffer>): Promise<ImportResult> {
+  async import(project_id: string, lines: AsyncIterable<Buffer>): Promise<Imported> {
     // Now rather than after the body has arrived.
     requireRoom(this.#connections, project_id, 1)
     let connections = 0
@@ -110,7 +123,7 @@ export class Importer {
       ]
       const result = { records: added + changed + unchanged, added, changed, unchanged }
       this.#onImport(result)
-      return result
+      return { body: result, position: this.#readsPosition ? await this.#readPosition() : undefined }
     } catch (error) {
       if (!(error instanceof ImportError)) throw error
       const { line, field, message } = error.issue
@@ -119,6 +132,12 @@ export class Importer {
     } finally {
       release()
     }
+  }
+
+  async #readPosition(): Promise<WalPosition | undefined> {
+    // What was imported must not fail because its position is unknown.
+    const result = await this.#pool.query(SELECT_WAL_POSITION).catch(() => undefined)
+    return result?.rows[0].wal_position
   }
 }
 

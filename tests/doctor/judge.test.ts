@@ -44,6 +44,12 @@ test('connections are compared with the strictest limit, and those in use with t
   expect(found({ server: 15 })).toMatchObject({ status: 'ok' })
   expect(found({ server: 15 }, { IDEMPOTENCY_RETENTION_DAYS: '1' })).toMatchObject({ status: 'error' })
   expect(found({ server: 16 }, { IDEMPOTENCY_RETENTION_DAYS: '1' })).toMatchObject({ status: 'ok' })
+  const replicas = { DATABASE_URL: 'postgres://primary/x', DATABASE_REPLICA_URLS: 'postgres://replica/x' }
+  expect(found({ server: 16 }, replicas)).toMatchObject({ status: 'ok' })
+  expect(found({ server: 15 }, replicas)).toMatchObject({
+    status: 'error',
+    finding: expect.stringContaining('IMPORT_CONNECTIONS and one to compare replicas with)'),
+  })
   expect(found({ server: 14 })).toMatchObject({ status: 'error', fix: expect.stringContaining('max_connections') })
   expect(found({ role: 14 })).toMatchObject({ status: 'error', fix: expect.stringContaining('ALTER ROLE') })
   expect(found({ database: 0, role: 14 })).toMatchObject({

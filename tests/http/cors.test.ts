@@ -2,7 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
 const ALLOWED = 'https://app.example.com'
-const EXPOSED = 'Link, Next-Cursor, ETag, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, Idempotent-Replayed'
+const EXPOSED =
+  'Link, Next-Cursor, ETag, X-Request-Id, Retry-After, RateLimit, RateLimit-Policy, Idempotent-Replayed, Consistency-Token'
 const PREFLIGHT = { origin: ALLOWED, 'access-control-request-method': 'POST' }
 
 describe('with CORS_ORIGINS', () => {
@@ -21,7 +22,8 @@ describe('with CORS_ORIGINS', () => {
       expect(response.headers).toMatchObject({
         'access-control-allow-origin': ALLOWED,
         'access-control-allow-methods': 'GET, HEAD, POST',
-        'access-control-allow-headers': 'X-Api-Key, Content-Type, Idempotency-Key, If-None-Match, X-Request-Id',
+        'access-control-allow-headers':
+          'X-Api-Key, Content-Type, Idempotency-Key, If-None-Match, Consistency-Token, X-Request-Id',
         'access-control-max-age': '600',
         vary: 'Origin',
       })

@@ -453,7 +453,7 @@ test('an import does not wait forever for a project that another writer holds', 
     await sql`SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE`.execute(trx)
     expect(toApiError(await importAll().catch((error: unknown) => error))).toMatchObject({ status: 503 })
   })
-  expect(await importAll()).toMatchObject({ added: 3 })
+  expect(await importAll()).toMatchObject({ body: { added: 3 } })
 })
 
 test('imports and recordings at the same time are all stored', async () => {

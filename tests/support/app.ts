@@ -72,6 +72,7 @@ export interface TestAppOptions {
   /** How old Idempotency-Keys are deleted; without it they are kept. */
   pruning?: PrunerOptions
   readGate?: AppParts['readGate']
+  replicas?: AppParts['replicas']
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -135,6 +136,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
     demoKeyFile: options.demoKeyFile,
     stopping: options.stopping,
     tracing: options.tracing,
+    replicas: options.replicas,
     ...(options.readGate && { readGate: options.readGate }),
     extend: (app) => {
       for (const { extend } of testAppExtensions) extend(app, db)

@@ -4,6 +4,7 @@ import { type Config, readConfig } from '../../src/config.ts'
 
 const DEFAULTS: Config = {
   databaseUrl: undefined,
+  databaseReplicaUrls: [],
   dataDir: path.resolve(import.meta.dirname, '../../.data'),
   logLevel: 'info',
   server: { workers: 1, host: '127.0.0.1', port: 3000, admin: undefined, drainDelay_ms: 0, drainTimeout_ms: 25_000 },
@@ -111,6 +112,23 @@ test.each<[string, string, string, unknown]>([
 ])('%s=%s is accepted, and counts as unset when empty', (name, value, location, expected) => {
   expect(readConfig({ [name]: value })).toEqual(withSetting(location, expected))
   expect(readConfig({ [name]: '' })).toEqual(DEFAULTS)
+})
+
+test('DATABASE_REPLICA_URLS are several, of the database of DATABASE_URL', () => {
+  const DATABASE_URL = 'postgres://db/x'
+  const read = (DATABASE_REPLICA_URLS: string) =>
+    readConfig({ DATABASE_URL, DATABASE_REPLICA_URLS }).databaseReplicaUrls
+  expect(read('postgres://one/x, postgres://two/x?sslmode=require')).toEqual([
+    'postgres://one/x',
+    'postgres://two/x?sslmode=verify-full',
+  ])
+  expect(read('')).toEqual([])
+  const prefix = 'Invalid configuration: DATABASE_REPLICA_URLS: '
+  expect(() => read('postgres://one/x,two')).toThrow(`${prefix}must be a PostgreSQL connection string`)
+  expect(() => read('postgres://one/x,postgres://one/x')).toThrow(`${prefix}names a server twice`)
+  expect(() => readConfig({ DATABASE_REPLICA_URLS: 'postgres://one/x' })).toThrow(
+    `${prefix}set DATABASE_URL, too, to their primary server`,
+  )
 })
 
 test.each<[string, string[], string]>([

@@ -1,0 +1,205 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type pg from 'pg'
+import { adviceFor } from './advice.ts'
+import type { Database, PoolOptions } from './pool.ts'
+import { openStatePool, Replica } from './replica.ts'
+import { readServerState, type WalPosition } from './wal-position.ts'
+
+// Reads on standby servers (ADR 0032). A standby that has replayed the write-ahead log up to where it reached at a time has all
+// that was committed before that time. So one that is confirmed up to a second ago needs to be compared with the writes of
+// the last second alone.
+
+/** How often each server is asked how far it is. */
+const INTERVAL_ms = 200
+/** The most that a replica may be behind, by time: what it lacks of the writes of other processes. */
+const MAX_LAG_ms = 1_000
+
+const LAGS = 'it is more than a second behind'
+
+/** What a project was last known to have, and when. */
+interface Write {
+  position: WalPosition
+  noted_ms: number
+}
+
+/** Where the primary server's log reached, at the time or later. */
+interface Mark {
+  asked_ms: number
+  position: WalPosition
+}
+
+export interface ReplicasOptions extends PoolOptions {
+  /** Called when a replica can be read from, or no longer, with the reason. */
+  onChange?: (name: string, problem: string | undefined) => void
+}
+
+/** What an app needs of {@link Replicas}. */
+export type ReadReplicas = Pick<Replicas, 'databaseFor' | 'noteWrite' | 'usage' | 'primaryReads'>
+
+/**
+ * The standby servers of a database, and which reads they may serve: those of a project of which they have every write that
+ * this process knows of. Each server is asked for its position all the time; one that does not respond, does not keep up or
+ * has been promoted is left out within a second.
+ */
+export class Replicas {
+  readonly #primary: Database
+  readonly #primaryState: pg.Pool
+  readonly #replicas: readonly Replica[]
+  readonly #onChange: NonNullable<ReplicasOptions['onChange']>
+  /** The writes of the last second, the latest last. */
+  readonly #writes = new Map<string, Write>()
+  /** Of the last second, the latest last. */
+  #marks: Mark[] = []
+  #database: string | undefined
+  /** Since when there are marks of one and the same log. */
+  #markedSince_ms = Number.POSITIVE_INFINITY
+  readonly #problems = new Map<Replica, string | undefined>()
+  readonly #closing = new AbortController()
+  readonly #loops: Promise<void>[]
+  /** Reads that were sent to the primary server. */
+  #primaryReads = 0
+
+  constructor(primary: { url: string; db: Database }, urls: readonly string[], options: ReplicasOptions = {}) {
+    const { onChange = () => {}, ...poolOptions } = options
+    this.#primary = primary.db
+    this.#primaryState = openStatePool(primary.url)
+    this.#replicas = urls.map((url) => new Replica(url, primary.db, poolOptions))
+    this.#onChange = onChange
+    this.#loops = [
+      this.#repeat(() => this.#askPrimary()),
+      ...this.#replicas.map((replica) => this.#repeat(() => this.#ask(replica))),
+    ]
+  }
+
+  /**
+   * The database to read a project from: the least busy replica that has what the project is known to have, else the primary
+   * server. Reads that come one after the other are sent to the same replica as long as it has.
+   *
+   * @param least what the caller knows the project to have
+   */
+  databaseFor(projectId: string, least: WalPosition = 0): Database {
+    const now_ms = performance.now()
+    const needed = Math.max(least, this.#writes.get(projectId)?.position ?? 0)
+    const { length } = this.#replicas
+    const first = hashOf(projectId) % length
+    let chosen: Replica | undefined
+    for (let i = 0; i < length; i += 1) {
+      const replica = this.#replicas[(first + i) % length] as Replica
+      const isIdler = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
+      if (isIdler && replica.position >= needed && now_ms - replica.confirmed_ms < MAX_LAG_ms) chosen = replica
+    }
+    if (chosen === undefined) this.#primaryReads += 1
+    else chosen.reads += 1
+    return chosen?.db ?? this.#primary
+  }
+
+  /** What there is to measure of each replica. */
+  get usage() {
+    const now_ms = performance.now()
+    return this.#replicas.map(({ name, confirmed_ms, reads, fallbacks }) => {
+      const lag_ms = now_ms - confirmed_ms
+      return { name, isUsable: lag_ms < MAX_LAG_ms, lag_s: lag_ms / 1_000, reads, fallbacks }
+    })
+  }
+
+  /** How many reads were sent to the primary server, since no replica could serve them. */
+  get primaryReads(): number {
+    return this.#primaryReads
+  }
+
+  /** Takes note of a write that was committed. @param position that includes it; without it, replicas wait for a second */
+  noteWrite(projectId: string, position: WalPosition = Number.POSITIVE_INFINITY): void {
+    const earlier = this.#writes.get(projectId)?.position ?? 0
+    this.#writes.delete(projectId)
+    this.#writes.set(projectId, { position: Math.max(earlier, position), noted_ms: performance.now() })
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+    await Promise.all(this.#loops)
+    await Promise.all(this.#replicas.map((replica) => replica.close()))
+    await this.#primaryState.end()
+  }
+
+  async #repeat(ask: () => Promise<void>): Promise<void> {
+    const { signal } = this.#closing
+    while (!signal.aborted) {
+      await ask()
+      await sleep(INTERVAL_ms, undefined, { signal }).catch(() => {})
+    }
+  }
+
+  async #askPrimary(): Promise<void> {
+    const asked_ms = performance.now()
+    const state = await readServerState(this.#primaryState).catch(() => undefined)
+    this.#forget(performance.now() - MAX_LAG_ms)
+    // While there is none, what is known of the replicas grows too old.
+    if (state === undefined || state.is_standby || state.wal_position === null) return
+    const { database, wal_position: position } = state
+    // Another server has taken its place, with a log of its own.
+    if (position < (this.#marks.at(-1)?.position ?? 0)) {
+      this.#marks = []
+      this.#markedSince_ms = Number.POSITIVE_INFINITY
+      for (const replica of this.#replicas) replica.confirmed_ms = Number.NEGATIVE_INFINITY
+    }
+    this.#marks.push({ asked_ms, position })
+    this.#markedSince_ms = Math.min(this.#markedSince_ms, asked_ms)
+    this.#database = database
+    for (const replica of this.#replicas) {
+      if (replica.state && replica.state.received_ms <= asked_ms) replica.isAhead = replica.position > position
+    }
+  }
+
+  async #ask(replica: Replica): Promise<void> {
+    await replica.ask()
+    // Without anything to compare with, it is not the replica that has a problem.
+    if (this.#marks.length === 0) return
+    const problem = this.#judge(replica)
+    if (problem === LAGS && performance.now() - this.#markedSince_ms < MAX_LAG_ms) return
+    if (this.#problems.has(replica) && this.#problems.get(replica) === problem) return
+    this.#problems.set(replica, problem)
+    this.#onChange(replica.name, problem)
+  }
+
+  /** Takes into account what a replica has said. @returns why nothing is read from it, if so */
+  #judge(replica: Replica): string | undefined {
+    const problem = this.#problemOf(replica)
+    if (problem !== undefined) {
+      replica.confirmed_ms = Number.NEGATIVE_INFINITY
+      return problem
+    }
+    const mark = this.#marks.findLast(({ position }) => position <= replica.position)
+    if (mark) replica.confirmed_ms = mark.asked_ms
+    return performance.now() - replica.confirmed_ms < MAX_LAG_ms ? undefined : LAGS
+  }
+
+  #problemOf({ state, failure, isAhead }: Replica): string | undefined {
+    if (state === undefined) return describe(failure)
+    if (state.database !== this.#database) return 'it is not of the database of DATABASE_URL'
+    if (!state.is_standby) return 'it is no standby server; it may have been promoted'
+    if (state.wal_position === null) return 'it does not replay the log of a primary server'
+    if (isAhead) return 'it has replayed what the primary server has not written, as after a failover'
+    return undefined
+  }
+
+  #forget(before_ms: number): void {
+    this.#marks = this.#marks.filter(({ asked_ms }) => asked_ms >= before_ms)
+    for (const [projectId, { noted_ms }] of this.#writes) {
+      if (noted_ms >= before_ms) break
+      this.#writes.delete(projectId)
+    }
+  }
+}
+
+function describe(error: unknown): string {
+  const { message } = error instanceof AggregateError ? error.errors[0] : (error as Error)
+  const advice = adviceFor(error)?.replaceAll('DATABASE_URL', 'DATABASE_REPLICA_URLS')
+  return advice === undefined ? message : `${message}. ${advice}`
+}
+
+/** A number for a text, the same in every process: FNV-1a. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5
+  for (let i = 0; i < text.length; i += 1) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
+  return hash >>> 0
+}

@@ -1,0 +1,28 @@
+import type pg from 'pg'
+
+/**
+ * How far PostgreSQL's write-ahead log reaches, in bytes. A standby that has replayed as far has all that was committed
+ * before.
+ */
+export type WalPosition = number
+
+const CURRENT = 'pg_current_wal_flush_lsn()'
+
+/** Reads the position on the primary server: after a commit, one that includes it. */
+export const SELECT_WAL_POSITION = `SELECT (${CURRENT} - '0/0')::bigint AS wal_position`
+
+/** What a server says of itself. */
+export interface ServerState {
+  /** The cluster and the database, which a standby has in common with its primary server. */
+  database: string
+  is_standby: boolean
+  /** Up to where it has written or, as a standby, replayed. Null for a standby of another kind of replication. */
+  wal_position: WalPosition | null
+}
+
+const SELECT_STATE = `
+  SELECT system_identifier || '/' || current_database() AS database, pg_is_in_recovery() AS is_standby,
+    (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE ${CURRENT} END - '0/0')::bigint AS wal_position
+  FROM pg_control_system()`
+
+export const readServerState = async (pool: pg.Pool): Promise<ServerState> => (await pool.query(SELECT_STATE)).rows[0]

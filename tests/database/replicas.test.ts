@@ -1,0 +1,248 @@
+import { once } from 'node:events'
+import { sql } from 'kysely'
+import type pg from 'pg'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { readConfig } from '../../src/config.ts'
+import { connect } from '../../src/database/open.ts'
+import { createPool, type Database } from '../../src/database/pool.ts'
+import { Replicas } from '../../src/database/replicas.ts'
+import { SELECT_WAL_POSITION, type WalPosition } from '../../src/database/wal-position.ts'
+import { diagnose } from '../../src/doctor/diagnose.ts'
+import type { CheckedFinding } from '../../src/doctor/findings.ts'
+import { onServer } from '../support/global-setup.ts'
+import { freeze, type Standby, startTcpPostgres, type TcpPostgres } from '../support/tcp-postgres.ts'
+
+let postgres: TcpPostgres
+let first: Standby
+let second: Standby
+const DATABASE = 'flowtrail'
+const urlOf = (server: Pick<TcpPostgres, 'url'>, database = DATABASE) => server.url('admin', database)
+/** Runs a statement on a server. */
+const on = (server: Pick<TcpPostgres, 'url'>, statement: string) => onServer(urlOf(server), statement)
+
+beforeAll(async () => {
+  postgres = await startTcpPostgres({}, 2)
+  ;[first, second] = postgres.standbys as [Standby, Standby]
+  await onServer(urlOf(postgres, 'postgres'), `CREATE DATABASE ${DATABASE}`)
+  await on(postgres, 'CREATE TABLE numbers (number integer)')
+})
+afterAll(() => postgres.stop())
+
+let primary: Database
+let writer: pg.Pool
+let replicas: Replicas
+/** What was said of each replica last. */
+const said = new Map<string, string | undefined>()
+const nameOf = ({ port }: Standby) => `localhost:${port}/${DATABASE}`
+
+function open(urls: string[], options: ConstructorParameters<typeof Replicas>[2] = {}): Replicas {
+  return new Replicas({ url: urlOf(postgres), db: primary }, urls, {
+    max: 2,
+    onChange: (name, problem) => said.set(name, problem),
+    ...options,
+  })
+}
+
+/** Waits until this is said of a replica: undefined if it can be read from. */
+const until = (standby: Standby, problem: unknown) =>
+  expect.poll(() => (said.has(nameOf(standby)) ? said.get(nameOf(standby)) : 'nothing')).toEqual(problem)
+
+beforeEach(async () => {
+  said.clear()
+  primary = connect(urlOf(postgres), { max: 2 })
+  writer = createPool(urlOf(postgres), { max: 1 })
+  replicas = open([urlOf(first), urlOf(second)])
+  await until(first, undefined)
+  await until(second, undefined)
+})
+afterEach(async () => {
+  await replicas.close()
+  await primary.destroy()
+  await writer.end()
+})
+
+/** Commits something. @returns the position with it */
+async function write(): Promise<WalPosition> {
+  await writer.query('INSERT INTO numbers VALUES (1)')
+  return (await writer.query(SELECT_WAL_POSITION)).rows[0].wal_position
+}
+
+/** Stops the replay on standby servers until the test ends. */
+async function pause(...standbys: Standby[]): Promise<() => Promise<unknown>> {
+  const resume = () => Promise.all(standbys.map((standby) => on(standby, 'SELECT pg_wal_replay_resume()')))
+  for (const standby of standbys) await on(standby, 'SELECT pg_wal_replay_pause()')
+  onTestFinished(async () => void (await resume()))
+  return resume
+}
+
+const portOf = async (db: Database): Promise<number> => {
+  const { rows } = await sql<{ port: number }>`SELECT inet_server_port() AS port`.execute(db)
+  return rows[0]?.port as number
+}
+const reads = (projectId: string, least?: WalPosition) => portOf(replicas.databaseFor(projectId, least))
+
+test('reads are spread over the replicas, and those of one project that follow each other stay on one', async () => {
+  const ports = await Promise.all(Array.from({ length: 20 }, (_, i) => reads(`project ${i}`)))
+  expect(new Set(ports)).toEqual(new Set([first.port, second.port]))
+  const port = await reads('one')
+  for (let i = 0; i < 5; i += 1) expect(await reads('one')).toBe(port)
+})
+
+test('a read goes to the other replica while one is busier', async () => {
+  const busy = replicas.databaseFor('one')
+  const slow = sql`SELECT pg_sleep(0.2)`.execute(busy)
+  // Sent in the next turn of the event loop.
+  await vi.waitFor(() => expect(replicas.databaseFor('one')).not.toBe(busy), { interval: 1 })
+  await slow
+  expect(replicas.databaseFor('one')).toBe(busy)
+})
+
+test('a read has what was written before: it goes to the primary server until a replica has replayed it', async () => {
+  const resume = await pause(first, second)
+  const position = await write()
+  replicas.noteWrite('written', position)
+  expect(await reads('written')).toBe(postgres.port)
+  // A caller whose write another process has committed.
+  expect(await reads('other', position)).toBe(postgres.port)
+  expect(await reads('other')).not.toBe(postgres.port)
+  await resume()
+  await expect.poll(() => reads('written')).not.toBe(postgres.port)
+  await expect.poll(() => reads('other', position)).not.toBe(postgres.port)
+})
+
+test('one of several replicas is enough', async () => {
+  await pause(first)
+  const position = await write()
+  replicas.noteWrite('written', position)
+  await expect.poll(() => reads('written')).toBe(second.port)
+})
+
+test('the last write counts, whichever is noted last', async () => {
+  await pause(first, second)
+  const early = (await writer.query(SELECT_WAL_POSITION)).rows[0].wal_position
+  const late = await write()
+  replicas.noteWrite('written', late)
+  replicas.noteWrite('written', early)
+  expect(await reads('written')).toBe(postgres.port)
+})
+
+test('after a write at an unknown position, replicas serve once they are known to have the second before', async () => {
+  replicas.noteWrite('written')
+  expect(await reads('written')).toBe(postgres.port)
+  await expect.poll(() => reads('written')).not.toBe(postgres.port)
+})
+
+test('a replica that lags is left out, and comes back', async () => {
+  const resume = await pause(first, second)
+  await write()
+  for (const standby of [first, second]) await until(standby, 'it is more than a second behind')
+  expect(await reads('any')).toBe(postgres.port)
+  expect(replicas.primaryReads).toBe(1)
+  expect(replicas.usage).toMatchObject([{ isUsable: false }, { isUsable: false }])
+  await resume()
+  for (const standby of [first, second]) await until(standby, undefined)
+  expect(replicas.usage).toMatchObject([
+    { name: nameOf(first), isUsable: true, lag_s: expect.any(Number) },
+    { name: nameOf(second), isUsable: true, lag_s: expect.any(Number) },
+  ])
+  expect(replicas.usage[0]?.lag_s).toBeLessThan(1)
+})
+
+test('a query that breaks with its connection is run on the primary server', async () => {
+  const db = replicas.databaseFor('one')
+  const port = await portOf(db)
+  const standby = port === first.port ? first : second
+  const sleeping = sql<{ port: number }>`SELECT inet_server_port() AS port FROM pg_sleep(1)`.execute(db)
+  const find =
+    "SELECT pid FROM pg_stat_activity WHERE query LIKE '%inet_server_port() AS port FROM pg_sleep%' AND pid <> pg_backend_pid()"
+  const pool = createPool(urlOf(standby), { max: 1 })
+  onTestFinished(() => pool.end())
+  await expect.poll(async () => (await pool.query(find)).rowCount).toBe(1)
+  await pool.query(`SELECT pg_terminate_backend(pid) FROM (${find}) sleeping`)
+  expect((await sleeping).rows).toEqual([{ port: postgres.port }])
+  const usage = replicas.usage.find(({ name }) => name === nameOf(standby))
+  expect(usage).toMatchObject({ fallbacks: 1 })
+  // Whether it is there will be known when it has been asked again.
+  await expect.poll(() => reads('one')).toBe(port)
+})
+
+test('a query that a standby refuses is run on the primary server, and the standby is still read from', async () => {
+  const db = replicas.databaseFor('one')
+  const port = await portOf(db)
+  const { rows } = await sql<{ port: number }>`
+    SELECT CASE WHEN pg_is_in_recovery() THEN 1 / (random() * 0)::int ELSE inet_server_port() END AS port`.execute(db)
+  expect(rows).toEqual([{ port: postgres.port }])
+  expect(await reads('one')).toBe(port)
+})
+
+test('a query that takes too long is not tried a second time', async () => {
+  const impatient = open([urlOf(first)], { statementTimeout_ms: 50 })
+  onTestFinished(() => impatient.close())
+  await expect.poll(() => impatient.databaseFor('one') === primary).toBe(false)
+  const slow = sql`SELECT pg_sleep(60)`.execute(impatient.databaseFor('one'))
+  await expect(slow).rejects.toMatchObject({ code: '57014' })
+  expect(impatient.usage).toMatchObject([{ fallbacks: 0 }])
+})
+
+test('nothing waits for a frozen replica', async () => {
+  const frozen = open([urlOf(first)])
+  onTestFinished(() => frozen.close())
+  await until(first, undefined)
+  await expect.poll(() => frozen.databaseFor('one') === primary).toBe(false)
+  const db = frozen.databaseFor('one')
+  const thaw = await freeze(first)
+  onTestFinished(thaw)
+  expect(await portOf(db)).toBe(postgres.port)
+  expect(frozen.databaseFor('one')).toBe(primary)
+})
+
+test.each([
+  ['another database', () => urlOf(first, 'postgres'), 'it is not of the database of DATABASE_URL'],
+  ['the primary server', () => urlOf(postgres), 'it is no standby server; it may have been promoted'],
+  [
+    'nobody',
+    () => 'postgres://admin:wrong@localhost:1/flowtrail',
+    expect.stringMatching(/ECONNREFUSED.* correct host and port in DATABASE_REPLICA_URLS$/),
+  ],
+  [
+    'a server that knows no such user',
+    () => first.url('nobody', DATABASE),
+    expect.stringMatching(/^password authentication failed .* in DATABASE_REPLICA_URLS; /),
+  ],
+])('nothing is read from %s', async (_, url, problem) => {
+  const problems: unknown[] = []
+  const wrong = open([url()], { onChange: (_, problem) => problems.push(problem) })
+  onTestFinished(() => wrong.close())
+  await expect.poll(() => problems).toEqual([problem])
+  expect(wrong.databaseFor('one')).toBe(primary)
+})
+
+test('flowtrail doctor judges each replica', async () => {
+  const DATABASE_REPLICA_URLS = [first, postgres].map((server) => urlOf(server)).join()
+  const config = readConfig({ DATABASE_URL: urlOf(postgres), DATABASE_REPLICA_URLS })
+  const findings: CheckedFinding[] = []
+  for await (const finding of diagnose(urlOf(postgres), 'http://127.0.0.1:1', config)) findings.push(finding)
+  expect(findings.filter(({ check }) => check === 'replica')).toEqual([
+    { check: 'replica', status: 'ok', finding: `${nameOf(first)} keeps up with the primary server` },
+    {
+      check: 'replica',
+      status: 'error',
+      finding: `localhost:${postgres.port}/${DATABASE}: it is no standby server; it may have been promoted`,
+      fix: 'See docs/operations.md#read-replicas',
+    },
+  ])
+})
+
+test('a replica that ends, and one that is promoted, are left out', async () => {
+  const ended = once(first.process, 'exit')
+  first.process.kill('SIGQUIT')
+  await ended
+  await until(first, expect.stringContaining('ECONNREFUSED'))
+  expect(await reads('one')).toBe(second.port)
+  await first.restart()
+  await until(first, undefined)
+
+  await on(second, 'SELECT pg_promote()')
+  await until(second, 'it is no standby server; it may have been promoted')
+  expect(await reads('one')).toBe(first.port)
+})

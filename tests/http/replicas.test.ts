@@ -1,0 +1,148 @@
+import type { LightMyRequestResponse } from 'fastify'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import type { ReadReplicas } from '../../src/database/replicas.ts'
+import { createTestApp, type TestApp } from '../support/app.ts'
+import { document } from '../support/contract.ts'
+import { EVENT, expectIssues } from './requests.ts'
+
+// Which reads go to a replica, and what it has to have (tests/database/replicas.test.ts and the trial have real ones).
+
+let api: TestApp
+let replica: Database
+const asked: unknown[][] = []
+const noted: unknown[][] = []
+const replicas: ReadReplicas = {
+  databaseFor: (...args) => {
+    asked.push(args)
+    return replica
+  },
+  noteWrite: (...args) => void noted.push(args),
+  usage: [
+    { name: 'one:5432/flowtrail', isUsable: true, lag_s: 0.25, reads: 3, fallbacks: 1 },
+    { name: 'two:5432/flowtrail', isUsable: false, lag_s: Number.POSITIVE_INFINITY, reads: 2, fallbacks: 0 },
+  ],
+  primaryReads: 4,
+}
+
+beforeAll(async () => {
+  api = await createTestApp({ replicas })
+  replica = connect(api.databaseUrl, { max: 2 })
+})
+afterAll(async () => {
+  await api.close()
+  await replica.destroy()
+})
+beforeEach(() => {
+  asked.length = 0
+  noted.length = 0
+})
+
+const tokenOf = ({ headers }: LightMyRequestResponse) => headers['consistency-token']
+const RECORDS = JSON.stringify({ type: 'group', group_id: 'imported' })
+
+const reads = Object.entries(document.paths).filter(([, item]) => item.get)
+test.each([
+  '/modules',
+  '/modules/skin-quiz',
+  '/modules/skin-quiz/versions',
+  '/modules/skin-quiz/versions/1',
+  '/entries',
+  '/entries/9a3f6c1e-0000-4000-8000-000000000001',
+  '/entries/9a3f6c1e-0000-4000-8000-000000000001/events',
+  '/entries/page_views',
+  '/events',
+  '/erasures',
+])('a read of %s asks for a replica that has what the token stands for', async (path) => {
+  await api.call({ path: `/projects/demo${path}`, headers: { 'consistency-token': '4711' } })
+  await api.call({ path: `/projects/demo${path}`, method: 'HEAD' })
+  expect(asked).toEqual([
+    ['demo', 4711],
+    ['demo', undefined],
+  ])
+})
+
+test('all reading operations are among them', () => expect(reads).toHaveLength(10))
+
+test.each([
+  ['/projects/demo/events', EVENT],
+  ['/projects/demo/events/batch', { events: [EVENT, { ...EVENT, module_id: 'nowhere' }, EVENT] }],
+])('a write to %s is noted, and its token stands for it', async (path, body) => {
+  const response = await api.call({ method: 'POST', path, body })
+  expect(response.statusCode).toBe(200)
+  const position = Number(tokenOf(response))
+  expect(position).toBeGreaterThan(0)
+  expect(new Set(noted.map(String))).toEqual(new Set([`demo,${position}`]))
+  const next = await api.call({ method: 'POST', path, body })
+  expect(Number(tokenOf(next))).toBeGreaterThan(position)
+  expect(asked).toEqual([])
+})
+
+test('an import is noted, and its token stands for it', async () => {
+  const headers = { 'content-type': 'application/x-ndjson' }
+  const response = await api.call({ method: 'POST', path: '/projects/demo/records', body: RECORDS, headers })
+  expect(response.statusCode).toBe(200)
+  expect(noted).toEqual([['demo', Number(tokenOf(response))]])
+})
+
+test('a replayed event has a token, too: the response to the first request may have been lost', async () => {
+  const call = {
+    method: 'POST',
+    path: '/projects/demo/events',
+    body: EVENT,
+    headers: { 'idempotency-key': 'one' },
+  } as const
+  const first = Number(tokenOf(await api.call(call)))
+  expect(Number(tokenOf(await api.call(call)))).toBeGreaterThanOrEqual(first)
+})
+
+test('a write that was refused has no token', async () => {
+  const refused = { ...EVENT, module_id: 'nowhere' }
+  expect(tokenOf(await api.call({ method: 'POST', path: '/projects/demo/events', body: refused }))).toBeUndefined()
+  const path = '/projects/demo/events/batch'
+  expect(tokenOf(await api.call({ method: 'POST', path, body: { events: [refused] } }))).toBeUndefined()
+  expect(noted).toEqual([])
+})
+
+test('what a request waits for is read from the primary server, which is asked for it', async () => {
+  const { statusCode } = await api.call({ path: '/projects/demo/events?direction=ASC&after=0&wait=1' })
+  expect(statusCode).toBe(200)
+  expect(asked).toEqual([])
+})
+
+const TOKEN = '/headers/Consistency-Token'
+const FOREIGN = 'is not a token of this API; send the Consistency-Token of an earlier response, unchanged'
+test.each(['', '12345678901234567', '-1', '1.5', '0x10', '1, 2', 'eyJhIjoxfQ'])(
+  'a token %j is refused',
+  async (token) => {
+    const response = await api.call({ path: '/projects/demo/modules', headers: { 'consistency-token': token } })
+    expectIssues(response, [`${TOKEN} ${FOREIGN}`])
+    expect(asked).toEqual([])
+  },
+)
+
+test('without replicas there is no token, and one that is sent has no effect but that its form is checked', async () => {
+  const plain = await createTestApp()
+  onTestFinished(() => plain.close())
+  expect(tokenOf(await plain.call({ method: 'POST', path: '/projects/demo/events', body: EVENT }))).toBeUndefined()
+  const read = (token: string) =>
+    plain.call({ path: '/projects/demo/modules', headers: { 'consistency-token': token } })
+  expect((await read('9999999999999999')).statusCode).toBe(200)
+  expectIssues(await read('x'), [`${TOKEN} ${FOREIGN}`])
+})
+
+test('the metrics tell which replicas are in use', async () => {
+  const { body } = await api.call({ path: '/metrics', key: null })
+  expect(body.split('\n').filter((line) => /^flowtrail_(replica|server)_/.test(line))).toEqual([
+    'flowtrail_replica_usable{replica="one:5432/flowtrail"} 1',
+    'flowtrail_replica_usable{replica="two:5432/flowtrail"} 0',
+    'flowtrail_replica_lag_seconds{replica="one:5432/flowtrail"} 0.25',
+    'flowtrail_replica_lag_seconds{replica="two:5432/flowtrail"} +Inf',
+    'flowtrail_server_reads_total{server="primary"} 4',
+    'flowtrail_server_reads_total{server="one:5432/flowtrail"} 3',
+    'flowtrail_server_reads_total{server="two:5432/flowtrail"} 2',
+    'flowtrail_replica_fallbacks_total{replica="one:5432/flowtrail"} 1',
+    'flowtrail_replica_fallbacks_total{replica="two:5432/flowtrail"} 0',
+  ])
+})
