@@ -51,6 +51,8 @@ export class Replicas {
   /** Of the last second, the latest last. */
   #marks: Mark[] = []
   #database: string | undefined
+  /** Why the primary server has not told its position. */
+  #primaryProblem: string | undefined
   /** Since when there are marks of one and the same log. */
   #markedSince_ms = Number.POSITIVE_INFINITY
   readonly #problems = new Map<Replica, string | undefined>()
@@ -131,10 +133,12 @@ export class Replicas {
 
   async #askPrimary(): Promise<void> {
     const asked_ms = performance.now()
-    const state = await readServerState(this.#primaryState).catch(() => undefined)
+    const state = await readServerState(this.#primaryState).catch((error: unknown) => ({ error }))
     this.#forget(performance.now() - MAX_LAG_ms)
+    this.#primaryProblem =
+      'error' in state ? describe(state.error) : state.is_standby ? 'DATABASE_URL is of a standby server' : undefined
     // While there is none, what is known of the replicas grows too old.
-    if (state === undefined || state.is_standby || state.wal_position === null) return
+    if ('error' in state || state.is_standby || state.wal_position === null) return
     const { database, wal_position: position } = state
     // Another server has taken its place, with a log of its own.
     if (position < (this.#marks.at(-1)?.position ?? 0)) {
@@ -153,7 +157,7 @@ export class Replicas {
   async #ask(replica: Replica): Promise<void> {
     await replica.ask()
     // Without anything to compare with, it is not the replica that has a problem.
-    if (this.#marks.length === 0) return
+    if (this.#marks.length === 0 && this.#primaryProblem === undefined) return
     const problem = this.#judge(replica)
     if (problem === LAGS && performance.now() - this.#markedSince_ms < MAX_LAG_ms) return
     if (this.#problems.has(replica) && this.#problems.get(replica) === problem) return
@@ -174,7 +178,8 @@ export class Replicas {
   }
 
   #problemOf({ state, failure, isAhead }: Replica): string | undefined {
-    if (state === undefined) return describe(failure)
+    if (this.#marks.length === 0) return `the position of the primary server is unknown: ${this.#primaryProblem}`
+    if (state === undefined) return describe(failure).replaceAll('DATABASE_URL', 'DATABASE_REPLICA_URLS')
     if (state.database !== this.#database) return 'it is not of the database of DATABASE_URL'
     if (!state.is_standby) return 'it is no standby server; it may have been promoted'
     if (state.wal_position === null) return 'it does not replay the log of a primary server'
@@ -193,7 +198,7 @@ export class Replicas {
 
 function describe(error: unknown): string {
   const { message } = error instanceof AggregateError ? error.errors[0] : (error as Error)
-  const advice = adviceFor(error)?.replaceAll('DATABASE_URL', 'DATABASE_REPLICA_URLS')
+  const advice = adviceFor(error)
   return advice === undefined ? message : `${message}. ${advice}`
 }
 

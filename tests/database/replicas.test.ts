@@ -217,6 +217,26 @@ test.each([
   expect(wrong.databaseFor('one')).toBe(primary)
 })
 
+test.each([
+  ['cannot be reached', () => 'postgres://admin@localhost:1/x', /^the position of .* is unknown: .*ECONNREFUSED/],
+  ['is a standby', () => urlOf(second), /^the position of .* is unknown: DATABASE_URL is of a standby server$/],
+])('nothing is read from replicas while the primary server %s', async (_, url, problem) => {
+  const problems: unknown[] = []
+  const onChange = (_: string, problem: unknown) => problems.push(problem)
+  const alone = new Replicas({ url: url(), db: primary }, [urlOf(first)], { onChange })
+  onTestFinished(() => alone.close())
+  await expect.poll(() => problems).toEqual([expect.stringMatching(problem)])
+  expect(alone.databaseFor('one')).toBe(primary)
+})
+
+test('a role without privileges may ask for what replicas are compared by', async () => {
+  await on(postgres, "CREATE ROLE visitor LOGIN PASSWORD 'visitor'")
+  const asVisitor = (server: Pick<TcpPostgres, 'url'>) => server.url('visitor', DATABASE)
+  const own = new Replicas({ url: asVisitor(postgres), db: primary }, [asVisitor(first)])
+  onTestFinished(() => own.close())
+  await expect.poll(() => own.databaseFor('one')).not.toBe(primary)
+})
+
 test('flowtrail doctor judges each replica', async () => {
   const DATABASE_REPLICA_URLS = [first, postgres].map((server) => urlOf(server)).join()
   const config = readConfig({ DATABASE_URL: urlOf(postgres), DATABASE_REPLICA_URLS })
