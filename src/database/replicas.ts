@@ -57,7 +57,7 @@ export class Replicas {
   #markedSince_ms = Number.POSITIVE_INFINITY
   readonly #problems = new Map<Replica, string | undefined>()
   readonly #closing = new AbortController()
-  readonly #loops: Promise<void>[]
+  #loops: Promise<void>[] = []
   /** Reads that were sent to the primary server. */
   #primaryReads = 0
 
@@ -67,6 +67,10 @@ export class Replicas {
     this.#primaryState = openStatePool(primary.url)
     this.#replicas = urls.map((url) => new Replica(url, primary.db, poolOptions))
     this.#onChange = onChange
+  }
+
+  /** Begins to ask the servers. Until then, all reads go to the primary server. */
+  start(): void {
     this.#loops = [
       this.#repeat(() => this.#askPrimary()),
       ...this.#replicas.map((replica) => this.#repeat(() => this.#ask(replica))),

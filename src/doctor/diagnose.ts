@@ -108,6 +108,7 @@ async function checkReplica(url: string, primaryUrl: string): Promise<Finding> {
   const onChange = (_: string, problem: string | undefined) => judged.resolve(problem)
   const replicas = new Replicas({ url: asPooler(primaryUrl), db }, [asPooler(url)], { onChange })
   try {
+    replicas.start()
     const problem = await judged.promise
     if (problem !== undefined) return error(`${name}: ${problem}`, 'See docs/operations.md#read-replicas')
   } finally {

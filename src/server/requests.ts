@@ -115,6 +115,8 @@ async function openApps(
     stopping: stop,
   })
   cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
+  // Building the app keeps the event loop busy, so that responses would seem late.
+  replicas?.start()
   return { app, admin }
 }
 

@@ -36,11 +36,10 @@ const said = new Map<string, string | undefined>()
 const nameOf = ({ port }: Standby) => `localhost:${port}/${DATABASE}`
 
 function open(urls: string[], options: ConstructorParameters<typeof Replicas>[2] = {}): Replicas {
-  return new Replicas({ url: urlOf(postgres), db: primary }, urls, {
-    max: 2,
-    onChange: (name, problem) => said.set(name, problem),
-    ...options,
-  })
+  const onChange = (name: string, problem: string | undefined) => said.set(name, problem)
+  const opened = new Replicas({ url: urlOf(postgres), db: primary }, urls, { max: 2, onChange, ...options })
+  opened.start()
+  return opened
 }
 
 /** Waits until this is said of a replica: undefined if it can be read from. */
@@ -225,6 +224,7 @@ test.each([
   const onChange = (_: string, problem: unknown) => problems.push(problem)
   const alone = new Replicas({ url: url(), db: primary }, [urlOf(first)], { onChange })
   onTestFinished(() => alone.close())
+  alone.start()
   await expect.poll(() => problems).toEqual([expect.stringMatching(problem)])
   expect(alone.databaseFor('one')).toBe(primary)
 })
@@ -234,6 +234,7 @@ test('a role without privileges may ask for what replicas are compared by', asyn
   const asVisitor = (server: Pick<TcpPostgres, 'url'>) => server.url('visitor', DATABASE)
   const own = new Replicas({ url: asVisitor(postgres), db: primary }, [asVisitor(first)])
   onTestFinished(() => own.close())
+  own.start()
   await expect.poll(() => own.databaseFor('one')).not.toBe(primary)
 })
 
