@@ -432,8 +432,11 @@ describe('a bad line', () => {
 
 test('a broken connection fails the import, and the next import gets a new one', async () => {
   const lines = BASE.map((line) => ({ ...line, project_id: 'dying' }))
-  const kill = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  const inTransaction = `FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend' AND state = 'idle in transaction'`
+  const kill = `SELECT pg_terminate_backend(pid) ${inTransaction}`
+  // PostgreSQL may not have noticed yet that the failed import of a test before has closed its connection.
+  await expect.poll(async () => (await pool.query(`SELECT ${inTransaction}`)).rowCount).toBe(0)
   const input = Readable.from(
     (async function* () {
       yield `${toLines(lines)}\n`
