@@ -148,7 +148,7 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
       tests: tests.map((name) => ({ name, timeout_ms: timeout_ms(name) })),
     }
     const expected_ms = tests.reduce((sum, test) => sum + (coverage.durations_ms.get(test) ?? 0), 0)
-    const verdict = await judge(worker, task, TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms)
+    const verdict = await judge(worker, task, Math.ceil(TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms))
     stop.signal.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
     if (verdict === 'timed out') {
