@@ -155,4 +155,25 @@ describe('paginate', () => {
     expect([decodeCursor(fingerprint(['feed', 'ASC']), cursor ?? '', isInt32), more]).toEqual([key, false])
     expect((await paginate(list, { limit: 1, direction: 'DESC' }, start)).continuationAfter(0).cursor).toBeUndefined()
   })
+
+  test.each([
+    [
+      'of a list that only grows, whose ascending cursor it is',
+      [0] as const,
+      ['feed', 'ASC'],
+      /direction=ASC with it$/,
+    ],
+    ['of such a list, whose cursor it is not', [0] as const, ['other', 'ASC'], /is not a cursor of this list/],
+    ['of another list, whose ascending cursor it is', undefined, ['feed', 'ASC'], /is not a cursor of this list/],
+  ])('refuses a cursor for the descending page %s', async (_, origin, scope, message) => {
+    const list = {
+      scope: ['feed'],
+      isKey: isInt32,
+      keyOf: (row: number) => [row] as const,
+      select: async () => ({ rows: [], more: false }),
+      origin,
+    }
+    const cursor = encodeCursor(fingerprint(scope), [1])
+    await expect(paginate(list, { limit: 1, direction: 'DESC', cursor })).rejects.toThrow(message)
+  })
 })
