@@ -3,6 +3,7 @@ import { connect, withPool } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { selectContacts, selectIdentifierOwners } from '../../src/queries/contacts.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../../src/queries/idempotency.ts'
+import { findModuleId } from '../../src/queries/modules.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase, type Rows, rowsOf, type TestDatabase } from '../support/database.ts'
 import { addTwins, copiesOf } from '../support/twins.ts'
@@ -60,4 +61,10 @@ test('used Idempotency-Keys', async () => {
   const rows = asked(...keys)
   const found = await selectIdempotencyKeys(db, ['demo', TWIN], ['key 0', 'key 1'])
   expect(found).toEqual(rows.map(({ event_id: _, ...row }) => row))
+})
+
+test('the id of a module that exists', async () => {
+  const [{ module_id }] = original.modules as [Rows['modules'][number]]
+  expect(await findModuleId(db, 'demo', module_id)).toEqual({ module_id })
+  expect(await findModuleId(db, 'demo', 'absent')).toBeUndefined()
 })

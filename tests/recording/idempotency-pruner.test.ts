@@ -94,6 +94,10 @@ async function deletedByOneRun(options?: Partial<PrunerOptions>): Promise<number
   return run?.deleted
 }
 
+test('the least id of an event at a time is less than any other one of that time', () => {
+  expect(leastEventId(0x0123456789ab)).toBe('01234567-89ab-7000-8000-000000000000')
+})
+
 describe('a run', () => {
   test('deletes what is older than the days, to the millisecond, and in all projects', async () => {
     // Behind the clock of the database, which may be some milliseconds off.
