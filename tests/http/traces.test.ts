@@ -368,7 +368,7 @@ describe('spans', () => {
     await spans.run(request, async () => {
       publish('fine')
       await fail('refused', { code: '23505', severity: 'ERROR', name: 'error', message: 'secret', detail: 'secret' })
-      await fail('cut', new TypeError('secret'))
+      await fail('cut_1_part', new TypeError('secret'))
     })
     publish('of no request')
     spans.end(request)
@@ -379,10 +379,10 @@ describe('spans', () => {
     expect(all.map(({ name, status, attributes }) => ({ name, status, ...attributes }))).toMatchObject([
       { name: 'fine', status: { code: 0 } },
       { name: 'refused', status: { code: ERROR }, 'error.type': '23505', 'db.response.status_code': '23505' },
-      { name: 'cut', status: { code: ERROR }, 'error.type': 'TypeError' },
+      { name: 'cut_1_part', status: { code: ERROR }, 'error.type': 'TypeError' },
       { name: 'request', status: { code: 0 } },
     ])
-    expect(named('cut')?.attributes).not.toHaveProperty('db.response.status_code')
+    expect(named('cut_1_part')?.attributes).not.toHaveProperty('db.response.status_code')
     expect(named('fine')?.duration).toEqual([0, expect.closeTo(250e6, -5)])
     for (const { events, status } of all) expect([events, status.message]).toEqual([[], undefined])
   })
