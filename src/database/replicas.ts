@@ -85,14 +85,16 @@ export class Replicas {
    */
   databaseFor(projectId: string, least: WalPosition = 0): Database {
     const now_ms = performance.now()
-    const needed = Math.max(least, this.#writes.get(projectId)?.position ?? 0)
+    const { position = 0, noted_ms = 0 } = this.#writes.get(projectId) ?? {}
     const { length } = this.#replicas
     const first = hashOf(projectId) % length
     let chosen: Replica | undefined
     for (let i = 0; i < length; i += 1) {
       const replica = this.#replicas[(first + i) % length] as Replica
       const isIdler = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
-      if (isIdler && replica.position >= needed && now_ms - replica.confirmed_ms < MAX_LAG_ms) chosen = replica
+      const hasWrite = replica.position >= position || replica.confirmed_ms > noted_ms
+      const isUsable = now_ms - replica.confirmed_ms < MAX_LAG_ms
+      if (isIdler && isUsable && hasWrite && replica.position >= least) chosen = replica
     }
     if (chosen === undefined) this.#primaryReads += 1
     else chosen.reads += 1

@@ -136,7 +136,7 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
       const { params, query, headers, body } = request
       const confirmKey = () => options.authenticator.confirm(request)
       const lease = isRead ? await admitRead(options.gate, request, reply, usual_bytes) : undefined
-      const context = isRead ? contextOfRead(options, request) : options.context
+      const context = isRead ? contextOfRead(options, request, FOR_COPIES.has(operationId)) : options.context
       const result = await handler(
         { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
         context,
@@ -152,14 +152,25 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
   }
 }
 
+/**
+ * The reads by which copies are kept. A copy that applies an erasure, and then reads an older state of another server, would keep
+ * what was erased for ever; so these are of the primary server.
+ */
+const FOR_COPIES: ReadonlySet<OperationId> = new Set<OperationId>([
+  'listErasures',
+  'listProjectEvents',
+  'listEntries',
+  'listEntryPageViews',
+])
+
 /** The context of a read: with the database that it is sent to. */
 function contextOfRead<Context extends { db: Database }>(
   { context, replicas }: RoutesOptions<Context>,
-  { params, query, headers }: FastifyRequest,
+  { params, headers }: FastifyRequest,
+  isForCopies: boolean,
 ): Context {
   const position = positionOf(headers['consistency-token'])
-  // What a request waits for is asked of the primary server, and must be there when it is read.
-  if (!replicas || (query as { wait?: number }).wait) return context
+  if (!replicas || isForCopies) return context
   const { projectId } = params as { projectId: string }
   return { ...context, db: replicas.databaseFor(projectId, position) }
 }

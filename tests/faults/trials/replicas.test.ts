@@ -193,7 +193,7 @@ test('no read fails while a replica freezes, ends and comes back, or is promoted
   const read = async ({ address }: Service) => {
     while (!stop.signal.aborted) {
       const start_ms = performance.now()
-      const response = await fetch(`${address}/projects/${PROJECT}/entries?limit=100`, {
+      const response = await fetch(`${address}/projects/${PROJECT}/modules`, {
         headers: { 'x-api-key': key },
       })
       await response.text()
