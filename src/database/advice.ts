@@ -60,6 +60,12 @@ export function adviceFor(error: unknown): string | undefined {
   return ADVICE_BY_MESSAGE.find(([message]) => message.test(error.message))?.[1] ?? advice
 }
 
+/** What an error says; of several addresses of a host, that of the first. */
+export function messageOf(error: unknown): string {
+  const { message } = error instanceof AggregateError ? error.errors[0] : (error as Error)
+  return message
+}
+
 /** Whether it is Node's error of a connection, or of looking up its host. */
 export const isConnecting = (error: unknown): boolean =>
   error instanceof Error && 'syscall' in error && ['connect', 'getaddrinfo'].includes(String(error.syscall))

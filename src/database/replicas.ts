@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
-import { adviceFor } from './advice.ts'
+import { adviceFor, messageOf } from './advice.ts'
 import type { Database, PoolOptions } from './pool.ts'
 import { openStatePool, Replica } from './replica.ts'
 import { readServerState, type WalPosition } from './wal-position.ts'
@@ -203,9 +203,8 @@ export class Replicas {
 }
 
 function describe(error: unknown): string {
-  const { message } = error instanceof AggregateError ? error.errors[0] : (error as Error)
   const advice = adviceFor(error)
-  return advice === undefined ? message : `${message}. ${advice}`
+  return advice === undefined ? messageOf(error) : `${messageOf(error)}. ${advice}`
 }
 
 /** A number for a text, the same in every process: FNV-1a. */

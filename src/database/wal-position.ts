@@ -9,7 +9,10 @@ export type WalPosition = number
 const CURRENT = 'pg_current_wal_flush_lsn()'
 
 /** Reads the position on the primary server: after a commit, one that includes it. */
-export const SELECT_WAL_POSITION = `SELECT (${CURRENT} - '0/0')::bigint AS wal_position`
+export const SELECT_WAL_POSITION = {
+  name: 'selectWalPosition',
+  text: `SELECT (${CURRENT} - '0/0')::bigint AS wal_position`,
+}
 
 /** What a server says of itself. */
 export interface ServerState {

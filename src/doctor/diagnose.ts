@@ -2,7 +2,7 @@ import { statfs } from 'node:fs/promises'
 import type pg from 'pg'
 import { type MigrationStatus, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
-import { adviceFor } from '../database/advice.ts'
+import { adviceFor, messageOf } from '../database/advice.ts'
 import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
 import { createPool, securityOf } from '../database/pool.ts'
 import { asPooler, usesPooler } from '../database/pooler-client.ts'
@@ -60,8 +60,7 @@ async function attempt(check: () => Promise<Finding>, failed = error): Promise<F
   try {
     return await check()
   } catch (cause) {
-    const { message } = cause instanceof AggregateError ? cause.errors[0] : (cause as Error)
-    return failed(message, adviceFor(cause) ?? 'See docs/operations.md#checking-an-installation')
+    return failed(messageOf(cause), adviceFor(cause) ?? 'See docs/operations.md#checking-an-installation')
   }
 }
 

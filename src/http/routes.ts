@@ -215,9 +215,11 @@ function noteWrites(
   reply: FastifyReply,
 ): void {
   const { projectId } = request.params as { projectId: string }
-  for (const { position } of written) replicas.noteWrite(projectId, position)
+  if (written.length === 0) return
   const positions = written.flatMap(({ position }) => position ?? [])
-  if (positions.length > 0) reply.header('consistency-token', String(Math.max(...positions)))
+  const last = positions.length > 0 ? Math.max(...positions) : undefined
+  replicas.noteWrite(projectId, positions.length < written.length ? undefined : last)
+  if (last !== undefined) reply.header('consistency-token', String(last))
 }
 
 /** The Vary header with one more name; CORS may have set it already. */
