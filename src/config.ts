@@ -154,7 +154,11 @@ const postgresUrl = makeValidator(parsePostgresUrl)
 
 const postgresUrls = makeValidator((text) => {
   const urls = text.split(',').map((url) => parsePostgresUrl(url.trim()))
-  if (new Set(urls).size < urls.length) throw new Error('names a server twice')
+  const servers = urls.map((url) => {
+    const { host, port, database } = new pg.Client(url)
+    return `${host}:${port}/${database}`
+  })
+  if (new Set(servers).size < urls.length) throw new Error('names a server twice')
   return urls
 })
 

@@ -6,8 +6,7 @@ import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
-import { asPooler, usesPooler } from './pooler-client.ts'
-import { keepsSessions } from './sessions.ts'
+import { refuseTransactionPooler } from './sessions.ts'
 
 const EMBEDDED = {
   name: 'flowtrail',
@@ -15,12 +14,6 @@ const EMBEDDED = {
     alternative: 'set DATABASE_URL to a PostgreSQL of your own',
     upgrade: 'Back up with the release of Flowtrail that created it and restore with this one, in another DATA_DIR.',
   },
-}
-
-/** What is said of a pooler in transaction mode. */
-export const TRANSACTION_POOLER = {
-  problem: 'pooler in transaction mode, which loses session settings and prepared statements between transactions',
-  fix: 'Add pgbouncer=true to DATABASE_URL, connect to PostgreSQL directly, or set the pooler to session mode',
 }
 
 /** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
@@ -51,23 +44,11 @@ export async function openServer(
   options: ServerOptions = {},
 ): Promise<DatabaseServer> {
   if (databaseUrl !== undefined) {
-    await refuseTransactionPooler(databaseUrl)
+    await refuseTransactionPooler(databaseUrl, 'DATABASE_URL')
     return { url: databaseUrl, release: async () => {} }
   }
   const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
-}
-
-async function refuseTransactionPooler(url: string): Promise<void> {
-  if (usesPooler(url)) return
-  // Sessions that others may use, too, must not get our settings.
-  const pool = createPool(asPooler(url))
-  try {
-    if (await keepsSessions(pool)) return
-  } finally {
-    await pool.end()
-  }
-  throw new Error(`DATABASE_URL leads through a ${TRANSACTION_POOLER.problem}. ${TRANSACTION_POOLER.fix}`)
 }
 
 /**

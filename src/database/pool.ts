@@ -29,6 +29,8 @@ export interface PoolOptions {
   connectionTimeout_ms?: number
   /** How long PostgreSQL lets a statement run, and a transaction wait for the next, in milliseconds; 0 is without limit. */
   statementTimeout_ms?: number
+  /** How long a statement waits for a lock, in milliseconds; without it, as long as it may run. */
+  lockTimeout_ms?: number
   /**
    * How long a result may take, in milliseconds, before its connection is destroyed: a server that is frozen or
    * unreachable does not keep its own timeouts. On a shared connection it is counted from the result before.
@@ -38,6 +40,8 @@ export interface PoolOptions {
   idleTimeout_ms?: number
   /** Whether statements are sent without waiting for the results of those before. */
   pipeline?: boolean
+  /** Called with each new connection before it is used; the connection fails if that does. */
+  onConnect?: (client: pg.ClientBase) => Promise<void>
 }
 
 /**
@@ -49,6 +53,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   const settings = {
     ...SESSION_SETTINGS,
     statement_timeout: timeout,
+    ...(options.lockTimeout_ms !== undefined && { lock_timeout: String(options.lockTimeout_ms) }),
     // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
     idle_in_transaction_session_timeout: timeout,
     idle_session_timeout: '0',
@@ -64,12 +69,13 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
     ...(usesPooler(url)
-      ? { Client: poolerClient(settings) }
+      ? { Client: poolerClient(settings), onConnect: options.onConnect }
       : {
           Client,
           onConnect: async (client: pg.ClientBase) => {
             const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
             await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
+            await options.onConnect?.(client)
           },
         }),
   })

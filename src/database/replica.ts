@@ -5,19 +5,35 @@ import { destroySocket } from './client.ts'
 import { isCancelled, isOutage } from './failures.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
-import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
+import { refuseTransactionPooler } from './sessions.ts'
+import { readInstance, readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 /** How long a server may take to say how far it is, and to accept a connection. */
 const STATE_TIMEOUT_ms = 600
+/** How long a read waits for a lock that the replay holds, as of a migration, before it is run on the primary server. */
+const LOCK_TIMEOUT_ms = 500
+/** How long a server is not asked after what does not pass by itself. By then the connection for its state, being idle, has closed. */
+const REST_ms = 15_000
+/** How often a query that failed is told of. */
+const REPORT_INTERVAL_ms = 60_000
+
+const SEVERAL_SERVERS =
+  'it is not always the same server: a URL of DATABASE_REPLICA_URLS must lead to one, not to a balancer in front of several'
+
+const STATE_OPTIONS = { connectionTimeout_ms: STATE_TIMEOUT_ms, queryTimeout_ms: STATE_TIMEOUT_ms }
 
 /** Opens the connection on which a server is asked for its state. */
-export const openStatePool = (url: string): pg.Pool =>
-  createPool(url, { max: 1, connectionTimeout_ms: STATE_TIMEOUT_ms, queryTimeout_ms: STATE_TIMEOUT_ms })
+export const openStatePool = (url: string): pg.Pool => createPool(url, { max: 1, ...STATE_OPTIONS })
 
 /** Where a database is, without user and password. */
 export function nameOfDatabase(url: string): string {
   const { host, port, database } = new pg.Client(url)
   return `${host}:${port}/${database}`
+}
+
+export interface ReplicaOptions extends PoolOptions {
+  /** Called with the error of a query that was run on the primary server instead; at most once a minute. */
+  onFallback?: ((name: string, error: unknown) => void) | undefined
 }
 
 /** A standby server that reads may be sent to (ADR 0032), and what is known of it. Times are those of performance.now(). */
@@ -26,29 +42,48 @@ export class Replica {
   readonly db: Database
   readonly #pool: pg.Pool
   readonly #statePool: pg.Pool
-  readonly #clients = new Set<pg.PoolClient>()
+  readonly #clients = new Set<pg.ClientBase>()
+  readonly #onFallback: ReplicaOptions['onFallback']
+  readonly #url: string
+  /** Whether sessions are known to be kept between transactions, or said not to be. */
+  #isChecked = false
+  /** The one that it was last. */
+  #instance: ServerState['instance'] | undefined
+  /** Until then it is not asked. */
+  #resting_ms = Number.NEGATIVE_INFINITY
+  /** From then on, the next query that fails is told of. */
+  #nextReport_ms = Number.NEGATIVE_INFINITY
   /** How many reads were sent to it. */
   reads = 0
   /** How many queries are under way. */
   queriesUnderWay = 0
   /** How many of its queries were run on the primary server, since they failed. */
   fallbacks = 0
-  /** What it said last, and when that came; undefined once it has failed. */
-  state: (ServerState & { received_ms: number }) | undefined
+  /** What it said last; undefined once it has failed. */
+  state: ServerState | undefined
   /** Why it has failed. */
   failure: unknown
   /** It has all that was committed before this time. */
   confirmed_ms = Number.NEGATIVE_INFINITY
-  /** Whether it has replayed what its primary server has not written: since a failover, it may have another history. */
-  isAhead = false
+  /**
+   * Whether it has replayed what its primary server has not written. It then has another history, as after a failover, however far
+   * the primary server comes. Undefined until it has been compared.
+   */
+  isAhead: boolean | undefined
 
   /** @param primary runs the queries that fail here */
-  constructor(url: string, primary: Database, { queryTimeout_ms, ...options }: PoolOptions) {
+  constructor(url: string, primary: Database, { queryTimeout_ms, onFallback, ...options }: ReplicaOptions) {
+    this.#url = url
     this.name = nameOfDatabase(url)
+    this.#onFallback = onFallback
     this.#statePool = openStatePool(url)
-    this.#pool = createPool(url, { ...options, connectionTimeout_ms: STATE_TIMEOUT_ms, pipeline: true })
-    this.#pool.on('connect', (client) => this.#clients.add(client))
-    this.#pool.on('remove', (client) => this.#clients.delete(client))
+    this.#pool = createPool(url, {
+      lockTimeout_ms: LOCK_TIMEOUT_ms,
+      ...options,
+      connectionTimeout_ms: STATE_TIMEOUT_ms,
+      pipeline: true,
+      onConnect: (client) => this.#admit(client),
+    })
     const decorate = (connections: DatabaseConnection) => this.#withFallback(connections, primary)
     this.db = new Kysely<DB>({ dialect: new PipelinedDialect(this.#pool, queryTimeout_ms, decorate) })
   }
@@ -60,12 +95,53 @@ export class Replica {
 
   /** Asks for the state. If there is none in time, the connections are broken, so that nothing waits for a frozen server. */
   async ask(): Promise<void> {
+    if (performance.now() < this.#resting_ms) return
     try {
-      this.state = { ...(await readServerState(this.#statePool)), received_ms: performance.now() }
+      if (!this.#isChecked) await refuseTransactionPooler(this.#url, 'DATABASE_REPLICA_URLS', STATE_OPTIONS)
+      this.#isChecked = true
+      const state = await readServerState(this.#statePool)
+      if (state.instance !== this.#instance) this.#begin(state.instance)
+      this.state = state
     } catch (error) {
       this.#fail(error)
-      for (const client of this.#clients) destroySocket(client)
+      this.#disconnect()
     }
+  }
+
+  /** Knows nothing of another instance, and reads nothing from the last one. */
+  #begin(instance: ServerState['instance']): void {
+    this.#instance = instance
+    this.forget()
+    this.#disconnect()
+  }
+
+  /**
+   * Compares an earlier state of it with a later one of the primary server.
+   * @param position of the primary server, asked for when the state was known
+   */
+  compare({ instance, wal_position }: ServerState, position: WalPosition): void {
+    if (instance !== this.#instance || wal_position === null) return
+    this.isAhead ||= wal_position > position
+  }
+
+  /** Forgets what came of comparing it with a primary server whose place another one has taken. */
+  forget(): void {
+    this.isAhead = undefined
+    this.confirmed_ms = Number.NEGATIVE_INFINITY
+  }
+
+  /** Refuses a connection that leads to another server than the one whose state is known. */
+  async #admit(client: pg.ClientBase): Promise<void> {
+    this.#clients.add(client)
+    client.once('end', () => this.#clients.delete(client))
+    if ((await readInstance(client)) === this.#instance) return
+    const error = new Error(SEVERAL_SERVERS)
+    // Of a server that has just restarted, the state is not known.
+    if (this.state !== undefined) {
+      this.#fail(error)
+      this.#disconnect()
+    }
+    throw error
   }
 
   async close(): Promise<void> {
@@ -78,6 +154,19 @@ export class Replica {
     this.state = undefined
     this.failure = error
     this.confirmed_ms = Number.NEGATIVE_INFINITY
+    if (!isOutage(error)) this.#resting_ms = performance.now() + REST_ms
+  }
+
+  /** What is under way there is run on the primary server. */
+  #disconnect(): void {
+    for (const client of this.#clients) destroySocket(client)
+  }
+
+  #report(error: unknown): void {
+    const now_ms = performance.now()
+    if (now_ms < this.#nextReport_ms) return
+    this.#nextReport_ms = now_ms + REPORT_INTERVAL_ms
+    this.#onFallback?.(this.name, error)
   }
 
   /**
@@ -93,6 +182,7 @@ export class Replica {
         } catch (error) {
           if (isCancelled(error)) throw error
           if (isOutage(error)) this.#fail(error)
+          else this.#report(error)
         } finally {
           this.queriesUnderWay -= 1
         }

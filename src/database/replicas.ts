@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { adviceFor, messageOf } from './advice.ts'
-import type { Database, PoolOptions } from './pool.ts'
-import { openStatePool, Replica } from './replica.ts'
-import { readServerState, type WalPosition } from './wal-position.ts'
+import type { Database } from './pool.ts'
+import { openStatePool, Replica, type ReplicaOptions } from './replica.ts'
+import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 // Reads on standby servers (ADR 0032). A standby that has replayed the write-ahead log up to where it reached at a time has all
 // that was committed before that time. So one that is confirmed up to a second ago needs to be compared with the writes of
@@ -28,7 +28,7 @@ interface Mark {
   position: WalPosition
 }
 
-export interface ReplicasOptions extends PoolOptions {
+export interface ReplicasOptions extends ReplicaOptions {
   /** Called when a replica can be read from, or no longer, with the reason. */
   onChange?: (name: string, problem: string | undefined) => void
 }
@@ -50,7 +50,8 @@ export class Replicas {
   readonly #writes = new Map<string, Write>()
   /** Of the last second, the latest last. */
   #marks: Mark[] = []
-  #database: string | undefined
+  /** What the primary server said last. */
+  #primaryServer: ServerState | undefined
   /** Why the primary server has not told its position. */
   #primaryProblem: string | undefined
   /** Since when there are marks of one and the same log. */
@@ -62,10 +63,10 @@ export class Replicas {
   #primaryReads = 0
 
   constructor(primary: { url: string; db: Database }, urls: readonly string[], options: ReplicasOptions = {}) {
-    const { onChange = () => {}, ...poolOptions } = options
+    const { onChange = () => {}, ...replicaOptions } = options
     this.#primary = primary.db
     this.#primaryState = openStatePool(primary.url)
-    this.#replicas = urls.map((url) => new Replica(url, primary.db, poolOptions))
+    this.#replicas = urls.map((url) => new Replica(url, primary.db, replicaOptions))
     this.#onChange = onChange
   }
 
@@ -115,8 +116,8 @@ export class Replicas {
     return this.#primaryReads
   }
 
-  /** Takes note of a write that was committed. @param position that includes it; without it, replicas wait for a second */
-  noteWrite(projectId: string, position: WalPosition = Number.POSITIVE_INFINITY): void {
+  /** Takes note of a write that was committed. @param position that includes it, or UNKNOWN_POSITION */
+  noteWrite(projectId: string, position: WalPosition): void {
     const earlier = this.#writes.get(projectId)?.position ?? 0
     this.#writes.delete(projectId)
     this.#writes.set(projectId, { position: Math.max(earlier, position), noted_ms: performance.now() })
@@ -139,31 +140,34 @@ export class Replicas {
 
   async #askPrimary(): Promise<void> {
     const asked_ms = performance.now()
+    const earlier = this.#replicas.map((replica) => replica.state)
     const state = await readServerState(this.#primaryState).catch((error: unknown) => ({ error }))
     this.#forget(performance.now() - MAX_LAG_ms)
     this.#primaryProblem =
       'error' in state ? describe(state.error) : state.is_standby ? 'DATABASE_URL is of a standby server' : undefined
     // While there is none, what is known of the replicas grows too old.
     if ('error' in state || state.is_standby || state.wal_position === null) return
-    const { database, wal_position: position } = state
-    // Another server has taken its place, with a log of its own.
-    if (position < (this.#marks.at(-1)?.position ?? 0)) {
+    const { instance, wal_position: position } = state
+    // Another server may have taken its place, with a log of its own.
+    if (instance !== this.#primaryServer?.instance) {
       this.#marks = []
       this.#markedSince_ms = Number.POSITIVE_INFINITY
-      for (const replica of this.#replicas) replica.confirmed_ms = Number.NEGATIVE_INFINITY
+      for (const replica of this.#replicas) replica.forget()
     }
+    this.#primaryServer = state
     this.#marks.push({ asked_ms, position })
     this.#markedSince_ms = Math.min(this.#markedSince_ms, asked_ms)
-    this.#database = database
-    for (const replica of this.#replicas) {
-      if (replica.state && replica.state.received_ms <= asked_ms) replica.isAhead = replica.position > position
+    for (const [i, replica] of this.#replicas.entries()) {
+      const before = earlier[i]
+      if (before) replica.compare(before, position)
     }
   }
 
   async #ask(replica: Replica): Promise<void> {
     await replica.ask()
     // Without anything to compare with, it is not the replica that has a problem.
-    if (this.#marks.length === 0 && this.#primaryProblem === undefined) return
+    const { state, isAhead } = replica
+    if (this.#marks.length === 0 ? this.#primaryProblem === undefined : state && isAhead === undefined) return
     const problem = this.#judge(replica)
     if (problem === LAGS && performance.now() - this.#markedSince_ms < MAX_LAG_ms) return
     if (this.#problems.has(replica) && this.#problems.get(replica) === problem) return
@@ -186,7 +190,7 @@ export class Replicas {
   #problemOf({ state, failure, isAhead }: Replica): string | undefined {
     if (this.#marks.length === 0) return `the position of the primary server is unknown: ${this.#primaryProblem}`
     if (state === undefined) return describe(failure).replaceAll('DATABASE_URL', 'DATABASE_REPLICA_URLS')
-    if (state.database !== this.#database) return 'it is not of the database of DATABASE_URL'
+    if (state.database !== this.#primaryServer?.database) return 'it is not of the database of DATABASE_URL'
     if (!state.is_standby) return 'it is no standby server; it may have been promoted'
     if (state.wal_position === null) return 'it does not replay the log of a primary server'
     if (isAhead) return 'it has replayed what the primary server has not written, as after a failover'

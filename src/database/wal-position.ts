@@ -6,6 +6,9 @@ import type pg from 'pg'
  */
 export type WalPosition = number
 
+/** Stands for the position of a commit that could not be read: no replica reaches it. */
+export const UNKNOWN_POSITION: WalPosition = Number.MAX_SAFE_INTEGER
+
 const CURRENT = 'pg_current_wal_flush_lsn()'
 
 /** Reads the position on the primary server: after a commit, one that includes it. */
@@ -18,14 +21,22 @@ export const SELECT_WAL_POSITION = {
 export interface ServerState {
   /** The cluster and the database, which a standby has in common with its primary server. */
   database: string
+  /** Which run of which server it is: another one after a restart, and behind a balancer. */
+  instance: string
   is_standby: boolean
   /** Up to where it has written or, as a standby, replayed. Null for a standby of another kind of replication. */
   wal_position: WalPosition | null
 }
 
+const INSTANCE = 'extract(epoch FROM pg_postmaster_start_time())::text AS instance'
+
 const SELECT_STATE = `
-  SELECT system_identifier || '/' || current_database() AS database, pg_is_in_recovery() AS is_standby,
+  SELECT system_identifier || '/' || current_database() AS database, ${INSTANCE}, pg_is_in_recovery() AS is_standby,
     (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE ${CURRENT} END - '0/0')::bigint AS wal_position
   FROM pg_control_system()`
 
 export const readServerState = async (pool: pg.Pool): Promise<ServerState> => (await pool.query(SELECT_STATE)).rows[0]
+
+/** Which instance a connection leads to. */
+export const readInstance = async (client: pg.ClientBase): Promise<ServerState['instance']> =>
+  (await client.query(`SELECT ${INSTANCE}`)).rows[0].instance

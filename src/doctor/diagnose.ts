@@ -3,12 +3,12 @@ import type pg from 'pg'
 import { type MigrationStatus, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { Config } from '../config.ts'
 import { adviceFor, messageOf } from '../database/advice.ts'
-import { connect, TRANSACTION_POOLER, withPool } from '../database/open.ts'
+import { connect, withPool } from '../database/open.ts'
 import { createPool, securityOf } from '../database/pool.ts'
 import { asPooler, usesPooler } from '../database/pooler-client.ts'
 import { nameOfDatabase } from '../database/replica.ts'
 import { Replicas } from '../database/replicas.ts'
-import { keepsSessions } from '../database/sessions.ts'
+import { keepsSessions, transactionPooler } from '../database/sessions.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { checkDocument } from './document.ts'
 import { type CheckedFinding, error, type Finding, ok, warning } from './findings.ts'
@@ -39,7 +39,7 @@ export async function* diagnose(url: string, address: string, config: Config): A
 }
 
 async function* checkDatabase(url: string, config: Config): AsyncGenerator<CheckedFinding> {
-  yield { check: 'pooler', ...(await attempt(() => checkPooler(url))) }
+  yield { check: 'pooler', ...(await attempt(() => checkPooler(url, 'DATABASE_URL'))) }
   const pool = createPool(asPooler(url), { max: 1 })
   try {
     for (const { name, sql, judge } of SESSION_CHECKS) {
@@ -87,13 +87,13 @@ const checkConnection = (url: string): Promise<Finding> =>
     }
   })
 
-async function checkPooler(url: string, setting = 'DATABASE_URL'): Promise<Finding> {
+async function checkPooler(url: string, setting: string): Promise<Finding> {
   const pool = createPool(asPooler(url), { max: 2 })
   try {
-    const { problem, fix } = TRANSACTION_POOLER
     if (await keepsSessions(pool)) return ok('none in transaction mode')
     if (usesPooler(url)) return ok('in transaction mode, as pgbouncer=true says')
-    return error(problem, fix.replace('DATABASE_URL', setting))
+    const { problem, fix } = transactionPooler(setting)
+    return error(problem, fix)
   } finally {
     await pool.end()
   }

@@ -5,10 +5,10 @@ import glue from 'fastify-openapi-glue'
 import { SMALL_PAGE_bytes, SMALL_VALUE_bytes } from '../database/large-rows.ts'
 import type { Database } from '../database/pool.ts'
 import type { ReadReplicas } from '../database/replicas.ts'
-import type { WalPosition } from '../database/wal-position.ts'
+import { UNKNOWN_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { SCOPES, type Scope } from '../domain/api-key.ts'
 import { Page, WholeList } from '../domain/cursor.ts'
-import { invalidRequest, methodNotAllowed, routeNotFound } from '../domain/errors.ts'
+import { ApiError, invalidRequest, methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
 import { batchBody } from './batch.ts'
 import { MAX_VALUES_PER_ITEM, missingBody, NDJSON } from './body.ts'
@@ -136,15 +136,23 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
       const { params, query, headers, body } = request
       const confirmKey = () => options.authenticator.confirm(request)
       const lease = isRead ? await admitRead(options.gate, request, reply, usual_bytes) : undefined
+      const bodyBy = async (context: Context) => {
+        const result = await handler(
+          { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
+          context,
+        )
+        return isRead
+          ? bodyOfRead(result, request, reply)
+          : bodyOfWrite(result as Written<unknown> | Batch<unknown>, request, reply, options.replicas)
+      }
       const context = isRead ? contextOfRead(options, request, FOR_COPIES.has(operationId)) : options.context
-      const result = await handler(
-        { path: params, query, headers, body, lease, confirmKey } as OperationRequest<K>,
-        context,
-      )
       // The headers below are not for an error.
-      const payload = isRead
-        ? await bodyOfRead(result, request, reply)
-        : bodyOfWrite(result as Written<unknown> | Batch<unknown>, request, reply, options.replicas)
+      const payload = await bodyBy(context).catch((error: unknown) => {
+        // What a replica does not have may be too new for it.
+        const isMissing = error instanceof ApiError && error.status === 404
+        if (isMissing && context !== options.context) return bodyBy(options.context)
+        throw error
+      })
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))
       else reply.header('cache-control', 'no-store')
       return payload
@@ -216,10 +224,9 @@ function noteWrites(
 ): void {
   const { projectId } = request.params as { projectId: string }
   if (written.length === 0) return
-  const positions = written.flatMap(({ position }) => position ?? [])
-  const last = positions.length > 0 ? Math.max(...positions) : undefined
-  replicas.noteWrite(projectId, positions.length < written.length ? undefined : last)
-  if (last !== undefined) reply.header('consistency-token', String(last))
+  const last = Math.max(...written.map(({ position = UNKNOWN_POSITION }) => position))
+  replicas.noteWrite(projectId, last)
+  reply.header('consistency-token', String(last))
 }
 
 /** The Vary header with one more name; CORS may have set it already. */

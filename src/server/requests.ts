@@ -91,6 +91,8 @@ async function openApps(
             if (problem === undefined) log.info({ replica }, 'reads are sent to the replica')
             else log.warn({ replica }, `no reads are sent to the replica: ${problem}`)
           },
+          onFallback: (replica, err) =>
+            log.warn({ replica, err }, 'a query failed on the replica, and was run on the primary server'),
         })
   cleanup.defer(() => replicas?.close())
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
 import { sql } from 'kysely'
 import type pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
@@ -6,7 +7,12 @@ import { readConfig } from '../../src/config.ts'
 import { connect } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { Replicas } from '../../src/database/replicas.ts'
-import { SELECT_WAL_POSITION, type WalPosition } from '../../src/database/wal-position.ts'
+import {
+  readServerState,
+  SELECT_WAL_POSITION,
+  UNKNOWN_POSITION,
+  type WalPosition,
+} from '../../src/database/wal-position.ts'
 import { diagnose } from '../../src/doctor/diagnose.ts'
 import type { CheckedFinding } from '../../src/doctor/findings.ts'
 import { onServer } from '../support/global-setup.ts'
@@ -25,6 +31,7 @@ beforeAll(async () => {
   ;[first, second] = postgres.standbys as [Standby, Standby]
   await onServer(urlOf(postgres, 'postgres'), `CREATE DATABASE ${DATABASE}`)
   await on(postgres, 'CREATE TABLE numbers (number integer)')
+  await on(postgres, 'CREATE TABLE locked (number integer)')
 })
 afterAll(() => postgres.stop())
 
@@ -33,11 +40,14 @@ let writer: pg.Pool
 let replicas: Replicas
 /** What was said of each replica last. */
 const said = new Map<string, string | undefined>()
+/** The queries that were told of. */
+const failed: unknown[][] = []
 const nameOf = ({ port }: Standby) => `localhost:${port}/${DATABASE}`
 
 function open(urls: string[], options: ConstructorParameters<typeof Replicas>[2] = {}): Replicas {
   const onChange = (name: string, problem: string | undefined) => said.set(name, problem)
-  const opened = new Replicas({ url: urlOf(postgres), db: primary }, urls, { max: 2, onChange, ...options })
+  const onFallback = (name: string, error: unknown) => failed.push([name, error])
+  const opened = new Replicas({ url: urlOf(postgres), db: primary }, urls, { max: 2, onChange, onFallback, ...options })
   opened.start()
   return opened
 }
@@ -48,6 +58,7 @@ const until = (standby: Standby, problem: unknown) =>
 
 beforeEach(async () => {
   said.clear()
+  failed.length = 0
   primary = connect(urlOf(postgres), { max: 2 })
   writer = createPool(urlOf(postgres), { max: 1 })
   replicas = open([urlOf(first), urlOf(second)])
@@ -126,7 +137,7 @@ test('the last write counts, whichever is noted last', async () => {
 })
 
 test('after a write at an unknown position, replicas serve once they are known to have the second before', async () => {
-  replicas.noteWrite('written')
+  replicas.noteWrite('written', UNKNOWN_POSITION)
   expect(await reads('written')).toBe(postgres.port)
   await expect.poll(() => reads('written')).not.toBe(postgres.port)
 })
@@ -168,10 +179,57 @@ test('a query that breaks with its connection is run on the primary server', asy
 test('a query that a standby refuses is run on the primary server, and the standby is still read from', async () => {
   const db = replicas.databaseFor('one')
   const port = await portOf(db)
-  const { rows } = await sql<{ port: number }>`
-    SELECT CASE WHEN pg_is_in_recovery() THEN 1 / (random() * 0)::int ELSE inet_server_port() END AS port`.execute(db)
-  expect(rows).toEqual([{ port: postgres.port }])
+  const standby = port === first.port ? first : second
+  const refused = sql<{ port: number }>`
+    SELECT CASE WHEN pg_is_in_recovery() THEN 1 / (random() * 0)::int ELSE inet_server_port() END AS port`
+  for (let i = 0; i < 2; i += 1) expect((await refused.execute(db)).rows).toEqual([{ port: postgres.port }])
   expect(await reads('one')).toBe(port)
+  // Once a minute.
+  expect(failed).toEqual([[nameOf(standby), expect.objectContaining({ message: 'division by zero' })]])
+})
+
+test('a query that waits for what the replay has locked is run on the primary server', async () => {
+  const migrating = open([urlOf(first)])
+  onTestFinished(() => migrating.close())
+  await expect.poll(() => migrating.databaseFor('one') === primary).toBe(false)
+  const db = migrating.databaseFor('one')
+  await writer.query('BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE; SELECT pg_current_xact_id()')
+  // Has the lock sent as well.
+  await on(postgres, 'INSERT INTO numbers VALUES (1)')
+  const locks = createPool(urlOf(first), { max: 1 })
+  onTestFinished(() => locks.end())
+  const find = "SELECT 1 FROM pg_locks WHERE relation = 'locked'::regclass AND mode = 'AccessExclusiveLock'"
+  await expect.poll(async () => (await locks.query(find)).rowCount).toBe(1)
+  await pause(first)
+  await writer.query('COMMIT')
+  const { rows } = await sql`SELECT number FROM locked`.execute(db)
+  expect(rows).toEqual([])
+  expect(failed).toEqual([[nameOf(first), expect.objectContaining({ code: '55P03' })]])
+})
+
+test('nothing is read from a URL that leads now to one server and now to another', async () => {
+  let connections = 0
+  const balancer = createServer((client) => {
+    connections += 1
+    const upstream = connectTo((connections % 2 === 0 ? first : second).port, '127.0.0.1')
+    for (const [from, to] of [[client, upstream] as const, [upstream, client] as const]) {
+      from.pipe(to)
+      from.on('error', () => {})
+      from.on('close', () => to.destroy())
+    }
+  }).listen(0, '127.0.0.1')
+  await once(balancer, 'listening')
+  onTestFinished(() => void balancer.close())
+  const { port } = balancer.address() as AddressInfo
+  const problems: unknown[] = []
+  const url = new URL(urlOf(first))
+  url.port = String(port)
+  const balanced = open([url.href], { onChange: (_, problem) => problems.push(problem) })
+  onTestFinished(() => balanced.close())
+  await expect.poll(() => balanced.databaseFor('one')).not.toBe(primary)
+  expect(await portOf(balanced.databaseFor('one'))).toBe(postgres.port)
+  expect(balanced.databaseFor('one')).toBe(primary)
+  await expect.poll(() => problems.at(-1)).toMatch(/^it is not always the same server: /)
 })
 
 test('a query that takes too long is not tried a second time', async () => {
@@ -254,7 +312,7 @@ test('flowtrail doctor judges each replica', async () => {
   ])
 })
 
-test('a replica that ends, and one that is promoted, are left out', async () => {
+test('a replica that ends, one that is promoted, and one that is ahead of that, are left out', async () => {
   const ended = once(first.process, 'exit')
   first.process.kill('SIGQUIT')
   await ended
@@ -266,4 +324,29 @@ test('a replica that ends, and one that is promoted, are left out', async () => 
   await on(second, 'SELECT pg_promote()')
   await until(second, 'it is no standby server; it may have been promoted')
   expect(await reads('one')).toBe(first.port)
+
+  // As the primary server, it lacks what the first one has replayed since.
+  await on(postgres, 'CREATE TABLE long AS SELECT * FROM generate_series(1, 10000)')
+  const position = await write()
+  const replayed = createPool(urlOf(first), { max: 1 })
+  onTestFinished(() => replayed.end())
+  const read = async () => (await readServerState(replayed)).wal_position
+  await expect.poll(read).toBeGreaterThanOrEqual(position)
+  const ahead = 'it has replayed what the primary server has not written, as after a failover'
+  const openAfterFailover = async () => {
+    const problems: unknown[] = []
+    const onChange = (_: string, problem: string | undefined) => problems.push(problem)
+    const own = new Replicas({ url: urlOf(second), db: primary }, [urlOf(first)], { onChange })
+    onTestFinished(() => own.close())
+    own.start()
+    await expect.poll(() => problems).toHaveLength(1)
+    return { own, problems }
+  }
+  const { own, problems } = await openAfterFailover()
+  expect(problems).toEqual([ahead])
+  // Even when it has come further.
+  await on(second, 'CREATE TABLE longer AS SELECT * FROM generate_series(1, 100000)')
+  expect((await openAfterFailover()).problems).toEqual(['it is more than a second behind'])
+  expect(problems).toEqual([ahead])
+  expect(own.databaseFor('one')).toBe(primary)
 })

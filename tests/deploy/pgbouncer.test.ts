@@ -3,6 +3,8 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import { Replicas } from '../../src/database/replicas.ts'
 import { type Flowtrail, flowtrailWith, printed, temporaryDirectory } from '../cli/run.ts'
 import { onServer } from '../support/global-setup.ts'
 import { freePort, type Service, startService } from '../support/service.ts'
@@ -247,6 +249,25 @@ describe('through a pooler in transaction mode', () => {
       1,
       expect.stringMatching(/^flowtrail: DATABASE_URL leads through a pooler .* Add pgbouncer=true/),
     ])
+  })
+
+  test.each([
+    [
+      'is read from only if its URL says pgbouncer=true',
+      '',
+      /^DATABASE_REPLICA_URLS leads through a pooler .* Add pgbouncer=true/,
+    ],
+    ['is judged like any other if it does', '?pgbouncer=true', /^it is no standby server/],
+  ])('a replica behind it %s', async (_, parameter, problem) => {
+    const problems: unknown[] = []
+    const db = connect(direct, { max: 1 })
+    const url = pooled.replace('?pgbouncer=true', parameter)
+    const replicas = new Replicas({ url: direct, db }, [url], { onChange: (_, problem) => problems.push(problem) })
+    replicas.start()
+    await expect.poll(() => problems).toEqual([expect.stringMatching(problem)])
+    expect(replicas.databaseFor('acme')).toBe(db)
+    await replicas.close()
+    await db.destroy()
   })
 
   test('a pooler that refuses options says how to allow them', async () => {

@@ -1,10 +1,14 @@
+import { randomBytes } from 'node:crypto'
 import type { LightMyRequestResponse } from 'fastify'
-import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, inject, onTestFinished, test } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import type { ReadReplicas } from '../../src/database/replicas.ts'
-import { createTestApp, type TestApp } from '../support/app.ts'
+import { UNKNOWN_POSITION } from '../../src/database/wal-position.ts'
+import { createTestApp, loadExamples, type TestApp } from '../support/app.ts'
 import { document } from '../support/contract.ts'
+import { createTestDatabase } from '../support/database.ts'
+import { onServer } from '../support/global-setup.ts'
 import { EVENT, expectIssues } from './requests.ts'
 
 // Which reads go to a replica, and what it has to have (tests/database/replicas.test.ts and the trial have real ones).
@@ -48,8 +52,8 @@ test.each([
   '/modules/skin-quiz',
   '/modules/skin-quiz/versions',
   '/modules/skin-quiz/versions/1',
-  '/entries/9a3f6c1e-0000-4000-8000-000000000001',
-  '/entries/9a3f6c1e-0000-4000-8000-000000000001/events',
+  '/entries/019ca8bb-b5c0-7000-8000-000000000001',
+  '/entries/019ca8bb-b5c0-7000-8000-000000000001/events',
 ])('a read of %s asks for a replica that has what the token stands for', async (path) => {
   await api.call({ path: `/projects/demo${path}`, headers: { 'consistency-token': '4711' } })
   await api.call({ path: `/projects/demo${path}`, method: 'HEAD' })
@@ -108,6 +112,59 @@ test('a write that was refused has no token', async () => {
   const path = '/projects/demo/events/batch'
   expect(tokenOf(await api.call({ method: 'POST', path, body: { events: [refused] } }))).toBeUndefined()
   expect(noted).toEqual([])
+})
+
+test.each([
+  '/modules/skin-quiz',
+  '/modules/skin-quiz/versions',
+  '/modules/skin-quiz/versions/1',
+  '/entries/019ca8bb-b5c0-7000-8000-000000000001',
+  '/entries/019ca8bb-b5c0-7000-8000-000000000001/events',
+])('what a replica does not have yet of %s is read from the primary server', async (path) => {
+  const empty = await createTestDatabase()
+  onTestFinished(() => empty.drop())
+  const late = connect(empty.url, { max: 2 })
+  onTestFinished(() => late.destroy())
+  const current = replica
+  onTestFinished(() => {
+    replica = current
+  })
+  const expected = await api.call({ path: `/projects/demo${path}` })
+  replica = late
+  const { statusCode, body } = await api.call({ path: `/projects/demo${path}` })
+  expect([statusCode, body]).toEqual([200, expected.body])
+})
+
+test('a write whose position cannot be read has a token that no replica satisfies', async () => {
+  const role = `nowhere_${randomBytes(8).toString('hex')}`
+  const blind = await createTestApp({
+    replicas,
+    fill: async (databaseUrl, db) => {
+      await loadExamples(databaseUrl, db)
+      const statements = [
+        `CREATE ROLE ${role} LOGIN`,
+        `GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}`,
+        `GRANT USAGE ON SCHEMA public TO ${role}`,
+        'REVOKE EXECUTE ON FUNCTION pg_current_wal_flush_lsn() FROM PUBLIC',
+      ]
+      for (const statement of statements) await onServer(databaseUrl, statement)
+    },
+    reach: (databaseUrl) => Object.assign(new URL(databaseUrl), { username: role }).href,
+  })
+  onTestFinished(async () => {
+    await blind.close()
+    await onServer(inject('databaseServer'), `DROP ROLE ${role}`)
+  })
+  const calls = [
+    { path: '/projects/demo/events', body: EVENT },
+    { path: '/projects/demo/events/batch', body: { events: [EVENT, EVENT] } },
+    { path: '/projects/demo/records', body: RECORDS, headers: { 'content-type': 'application/x-ndjson' } },
+  ]
+  for (const call of calls) {
+    const response = await blind.call({ method: 'POST', ...call })
+    expect([response.statusCode, tokenOf(response)], call.path).toEqual([200, String(UNKNOWN_POSITION)])
+  }
+  expect(noted).toEqual(calls.map(() => ['demo', UNKNOWN_POSITION]))
 })
 
 test('what a request waits for is read from the primary server, which is asked for it', async () => {

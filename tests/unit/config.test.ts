@@ -125,7 +125,7 @@ test('DATABASE_REPLICA_URLS are several, of the database of DATABASE_URL', () =>
   expect(read('')).toEqual([])
   const prefix = 'Invalid configuration: DATABASE_REPLICA_URLS: '
   expect(() => read('postgres://one/x,two')).toThrow(`${prefix}must be a PostgreSQL connection string`)
-  expect(() => read('postgres://one/x,postgres://one/x')).toThrow(`${prefix}names a server twice`)
+  expect(() => read('postgres://one/x,postgres://app@one:5432/x')).toThrow(`${prefix}names a server twice`)
   expect(() => readConfig({ DATABASE_REPLICA_URLS: 'postgres://one/x' })).toThrow(
     `${prefix}set DATABASE_URL, too, to their primary server`,
   )
