@@ -174,12 +174,15 @@ async function measureStandalone(url: string, field: Field): Promise<Standalone>
   }
 }
 
+/** On a busy machine a batch of a thousand takes most of a second. */
+const MIN_BATCHES_s = 3
+
 /** How many events are recorded in a second, a thousand in a request and each in its own, and stored by COPY. */
 async function measureBatches(field: Field): Promise<Batches> {
   const single = (contestant: Contestant) => async () =>
     (await field.run({ ...RECORD, against: [] }, contestant, duration_s)).perSecond
   const record: Record<string, () => Promise<number>> = {
-    batches: () => field.runBatches(duration_s),
+    batches: () => field.runBatches(Math.max(duration_s, MIN_BATCHES_s)),
     singles: single('flowtrail'),
     copies: () => field.runCopies(duration_s),
     ...(!field.absences.has('pgbench') && { pgbench: single('pgbench') }),
