@@ -7,7 +7,7 @@ import { LineSplitter } from './lines.ts'
 import { Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
-import { CREATE_TABLES_OF_TRANSACTION, EMPTY_TABLES, ensureTables } from './tables.ts'
+import { CREATE_TABLES_OF_TRANSACTION, EMPTY_TABLES, ensureTables, renewPlans } from './tables.ts'
 
 export { ImportConflict, ImportError } from './issues.ts'
 
@@ -101,7 +101,10 @@ export async function importRecords(
   }
   const keepsTables = !isPooler(pool)
   const begin = async (client: pg.PoolClient) => {
-    if (keepsTables) await ensureTables(client)
+    if (keepsTables) {
+      await ensureTables(client)
+      await renewPlans(client)
+    }
     await beginLongTransaction(client, 'READ COMMITTED', timeouts)
     if (!keepsTables) await client.query(CREATE_TABLES_OF_TRANSACTION)
   }

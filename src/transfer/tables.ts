@@ -68,6 +68,34 @@ export const CREATE_TABLES_OF_TRANSACTION = createTables('DROP')
  */
 export const EMPTY_TABLES = `SELECT FROM ${AFFECTED_PROJECTS}`
 
+const TABLES = Object.values(TARGET_TABLES)
+
+const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes, reltuples < 0 AS is_unknown
+  FROM pg_class WHERE oid = ANY('{${TABLES}}'::regclass[]) ORDER BY relname`
+
+/** Some thousand rows. With statistics of a few, PostgreSQL would plan a large import as a small one. */
+const MIN_ANALYZED_bytes = 256 * 1024
+
+/** The sizes of the target tables when the plans of a connection were made. */
+const plannedSizes = new WeakMap<pg.ClientBase, string>()
+
+/**
+ * Has prepared statements planned anew when a target table has doubled or halved, and a large one that never was analyzed is
+ * analyzed, if the role may. Autovacuum does both, but only after a minute; until then, plans made for a few rows read all rows of a
+ * project for each line. No transaction may be open.
+ */
+export async function renewPlans(client: pg.ClientBase): Promise<void> {
+  const { rows } = await client.query<{ table: string; bytes: number; is_unknown: boolean }>(SIZES)
+  const sizes = String(rows.map(({ bytes }) => Math.floor(Math.log2(bytes + 1))))
+  if (plannedSizes.get(client) === sizes) return
+  plannedSizes.set(client, sizes)
+  const unknown = rows
+    .filter(({ bytes, is_unknown }) => bytes >= MIN_ANALYZED_bytes && is_unknown)
+    .map(({ table }) => table)
+  if (unknown.length > 0) await client.query(`ANALYZE (SKIP_LOCKED) ${unknown}`)
+  await client.query('DISCARD PLANS')
+}
+
 const connections = new WeakMap<pg.ClientBase, Promise<unknown>>()
 
 /**
