@@ -2,7 +2,7 @@ import { TLSSocket } from 'node:tls'
 import type { Kysely } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
-import { Client, socketOf } from './client.ts'
+import { Client, destroySocket, socketOf } from './client.ts'
 import { poolerClient, usesPooler } from './pooler-client.ts'
 import { typeParsers } from './type-parsers.ts'
 
@@ -49,6 +49,7 @@ export interface PoolOptions {
  * @param url a PostgreSQL connection string
  */
 export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
+  const { connectionTimeout_ms = 5_000 } = options
   const timeout = String(options.statementTimeout_ms ?? 0)
   const settings = {
     ...SESSION_SETTINGS,
@@ -58,10 +59,15 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     idle_in_transaction_session_timeout: timeout,
     idle_session_timeout: '0',
   }
+  /** Destroys the connection if that takes too long: pg's own timeout ends with the login. */
+  const inTime = (prepare: (client: pg.ClientBase) => Promise<void>) => async (client: pg.ClientBase) => {
+    const timer = setTimeout(destroySocket, connectionTimeout_ms, client)
+    await prepare(client).finally(() => clearTimeout(timer))
+  }
   const pool = new pg.Pool({
     connectionString: url,
     max: options.max,
-    connectionTimeoutMillis: options.connectionTimeout_ms ?? 5_000,
+    connectionTimeoutMillis: connectionTimeout_ms,
     application_name: 'flowtrail',
     types: typeParsers,
     keepAlive: true,
@@ -69,14 +75,14 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
     ...(usesPooler(url)
-      ? { Client: poolerClient(settings), onConnect: options.onConnect }
+      ? { Client: poolerClient(settings), onConnect: inTime(async (client) => options.onConnect?.(client)) }
       : {
           Client,
-          onConnect: async (client: pg.ClientBase) => {
+          onConnect: inTime(async (client) => {
             const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
             await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
             await options.onConnect?.(client)
-          },
+          }),
         }),
   })
   // A connection that breaks also emits `error`, which ends the process if nothing listens. While the connection is in

@@ -2,11 +2,11 @@ import { type CompiledQuery, type DatabaseConnection, Kysely, type QueryResult }
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import { destroySocket } from './client.ts'
-import { isCancelled, isOutage } from './failures.ts'
+import { isCancelled, isLockTimeout, isOutage } from './failures.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
 import { refuseTransactionPooler } from './sessions.ts'
-import { readInstance, readServerState, type ServerState, type WalPosition } from './wal-position.ts'
+import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 /** How long a server may take to say how far it is, and to accept a connection. */
 const STATE_TIMEOUT_ms = 600
@@ -14,11 +14,16 @@ const STATE_TIMEOUT_ms = 600
 const LOCK_TIMEOUT_ms = 500
 /** How long a server is not asked after what does not pass by itself. By then the connection for its state, being idle, has closed. */
 const REST_ms = 15_000
-/** How often a query that failed is told of. */
+/** The same after a read that waited for such a lock; those behind it on its connection would wait as long. */
+const LOCKED_REST_ms = 1_000
+/** How often a query that failed is reported. */
 const REPORT_INTERVAL_ms = 60_000
 
-const SEVERAL_SERVERS =
-  'it is not always the same server: a URL of DATABASE_REPLICA_URLS must lead to one, not to a balancer in front of several'
+const ANOTHER_SERVER =
+  'it is another server than before, as behind a balancer: each URL of DATABASE_REPLICA_URLS must lead to one'
+
+/** The most that a replica may be behind, by time: what it lacks of the writes of other processes. */
+export const MAX_LAG_ms = 1_000
 
 const STATE_OPTIONS = { connectionTimeout_ms: STATE_TIMEOUT_ms, queryTimeout_ms: STATE_TIMEOUT_ms }
 
@@ -49,9 +54,11 @@ export class Replica {
   #isChecked = false
   /** The one that it was last. */
   #instance: ServerState['instance'] | undefined
+  /** How often it has failed. */
+  #failures = 0
   /** Until then it is not asked. */
   #resting_ms = Number.NEGATIVE_INFINITY
-  /** From then on, the next query that fails is told of. */
+  /** From then on, the next query that fails is reported. */
   #nextReport_ms = Number.NEGATIVE_INFINITY
   /** How many reads were sent to it. */
   reads = 0
@@ -88,6 +95,11 @@ export class Replica {
     this.db = new Kysely<DB>({ dialect: new PipelinedDialect(this.#pool, queryTimeout_ms, decorate) })
   }
 
+  /** Whether it is known to keep up. */
+  get isUsable(): boolean {
+    return performance.now() - this.confirmed_ms < MAX_LAG_ms
+  }
+
   /** Up to where it is known to have replayed. */
   get position(): WalPosition {
     return this.state?.wal_position ?? Number.NEGATIVE_INFINITY
@@ -99,7 +111,10 @@ export class Replica {
     try {
       if (!this.#isChecked) await refuseTransactionPooler(this.#url, 'DATABASE_REPLICA_URLS', STATE_OPTIONS)
       this.#isChecked = true
+      const failures = this.#failures
       const state = await readServerState(this.#statePool)
+      // Of the time before it failed.
+      if (failures < this.#failures) return
       if (state.instance !== this.#instance) this.#begin(state.instance)
       this.state = state
     } catch (error) {
@@ -132,10 +147,13 @@ export class Replica {
 
   /** Refuses a connection that leads to another server than the one whose state is known. */
   async #admit(client: pg.ClientBase): Promise<void> {
+    const { position } = this
     this.#clients.add(client)
     client.once('end', () => this.#clients.delete(client))
-    if ((await readInstance(client)) === this.#instance) return
-    const error = new Error(SEVERAL_SERVERS)
+    const { instance, wal_position } = await readServerState(client)
+    // After a crash it is the same instance, and replays once more what it had.
+    if (instance === this.#instance && Number(wal_position) >= position) return
+    const error = new Error(ANOTHER_SERVER)
     // Of a server that has just restarted, the state is not known.
     if (this.state !== undefined) {
       this.#fail(error)
@@ -154,7 +172,9 @@ export class Replica {
     this.state = undefined
     this.failure = error
     this.confirmed_ms = Number.NEGATIVE_INFINITY
-    if (!isOutage(error)) this.#resting_ms = performance.now() + REST_ms
+    this.#failures += 1
+    const rest_ms = isLockTimeout(error) ? LOCKED_REST_ms : isOutage(error) ? 0 : REST_ms
+    this.#resting_ms = performance.now() + rest_ms
   }
 
   /** What is under way there is run on the primary server. */
@@ -176,13 +196,18 @@ export class Replica {
   #withFallback(connections: DatabaseConnection, primary: Database): DatabaseConnection {
     return {
       executeQuery: async <R>(query: CompiledQuery): Promise<QueryResult<R>> => {
+        // A read of several queries may have begun before.
+        if (!this.isUsable) return primary.executeQuery<R>(query)
         this.queriesUnderWay += 1
         try {
           return await connections.executeQuery<R>(query)
         } catch (error) {
           if (isCancelled(error)) throw error
-          if (isOutage(error)) this.#fail(error)
-          else this.#report(error)
+          this.#report(error)
+          const isLocked = isLockTimeout(error)
+          // The first error says why; those after it, that the connection is gone.
+          if (this.state && (isLocked || isOutage(error))) this.#fail(error)
+          if (isLocked) this.#disconnect()
         } finally {
           this.queriesUnderWay -= 1
         }

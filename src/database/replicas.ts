@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type pg from 'pg'
 import { adviceFor, messageOf } from './advice.ts'
 import type { Database } from './pool.ts'
-import { openStatePool, Replica, type ReplicaOptions } from './replica.ts'
+import { MAX_LAG_ms, openStatePool, Replica, type ReplicaOptions } from './replica.ts'
 import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 // Reads on standby servers (ADR 0032). A standby that has replayed the write-ahead log up to where it reached at a time has all
@@ -11,10 +11,9 @@ import { readServerState, type ServerState, type WalPosition } from './wal-posit
 
 /** How often each server is asked how far it is. */
 const INTERVAL_ms = 200
-/** The most that a replica may be behind, by time: what it lacks of the writes of other processes. */
-const MAX_LAG_ms = 1_000
 
 const LAGS = 'it is more than a second behind'
+const NOT_COMPARED = 'it has not been compared with the primary server yet'
 
 /** What a project was last known to have, and when. */
 interface Write {
@@ -80,22 +79,20 @@ export class Replicas {
 
   /**
    * The database to read a project from: the least busy replica that has what the project is known to have, else the primary
-   * server. Reads that come one after the other are sent to the same replica as long as it has.
+   * server. Reads that come one after the other are sent to the same replica as long as it can serve them.
    *
    * @param least what the caller knows the project to have
    */
   databaseFor(projectId: string, least: WalPosition = 0): Database {
-    const now_ms = performance.now()
     const { position = 0, noted_ms = 0 } = this.#writes.get(projectId) ?? {}
     const { length } = this.#replicas
     const first = hashOf(projectId) % length
     let chosen: Replica | undefined
     for (let i = 0; i < length; i += 1) {
       const replica = this.#replicas[(first + i) % length] as Replica
-      const isIdler = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
+      const isLessBusy = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
       const hasWrite = replica.position >= position || replica.confirmed_ms > noted_ms
-      const isUsable = now_ms - replica.confirmed_ms < MAX_LAG_ms
-      if (isIdler && isUsable && hasWrite && replica.position >= least) chosen = replica
+      if (isLessBusy && replica.isUsable && hasWrite && replica.position >= least) chosen = replica
     }
     if (chosen === undefined) this.#primaryReads += 1
     else chosen.reads += 1
@@ -105,10 +102,10 @@ export class Replicas {
   /** What there is to measure of each replica. */
   get usage() {
     const now_ms = performance.now()
-    return this.#replicas.map(({ name, confirmed_ms, reads, fallbacks }) => {
-      const lag_ms = now_ms - confirmed_ms
-      return { name, isUsable: lag_ms < MAX_LAG_ms, lag_s: lag_ms / 1_000, reads, fallbacks }
-    })
+    return this.#replicas.map(({ name, isUsable, confirmed_ms, reads, fallbacks }) => ({
+      ...{ name, isUsable, reads, fallbacks },
+      lag_s: (now_ms - confirmed_ms) / 1_000,
+    }))
   }
 
   /** How many reads were sent to the primary server, since no replica could serve them. */
@@ -166,9 +163,9 @@ export class Replicas {
   async #ask(replica: Replica): Promise<void> {
     await replica.ask()
     // Without anything to compare with, it is not the replica that has a problem.
-    const { state, isAhead } = replica
-    if (this.#marks.length === 0 ? this.#primaryProblem === undefined : state && isAhead === undefined) return
+    if (this.#marks.length === 0 && this.#primaryProblem === undefined) return
     const problem = this.#judge(replica)
+    if (problem === NOT_COMPARED) return
     if (problem === LAGS && performance.now() - this.#markedSince_ms < MAX_LAG_ms) return
     if (this.#problems.has(replica) && this.#problems.get(replica) === problem) return
     this.#problems.set(replica, problem)
@@ -184,7 +181,7 @@ export class Replicas {
     }
     const mark = this.#marks.findLast(({ position }) => position <= replica.position)
     if (mark) replica.confirmed_ms = mark.asked_ms
-    return performance.now() - replica.confirmed_ms < MAX_LAG_ms ? undefined : LAGS
+    return replica.isUsable ? undefined : LAGS
   }
 
   #problemOf({ state, failure, isAhead }: Replica): string | undefined {
@@ -193,6 +190,7 @@ export class Replicas {
     if (state.database !== this.#primaryServer?.database) return 'it is not of the database of DATABASE_URL'
     if (!state.is_standby) return 'it is no standby server; it may have been promoted'
     if (state.wal_position === null) return 'it does not replay the log of a primary server'
+    if (isAhead === undefined) return NOT_COMPARED
     if (isAhead) return 'it has replayed what the primary server has not written, as after a failover'
     return undefined
   }

@@ -28,15 +28,11 @@ export interface ServerState {
   wal_position: WalPosition | null
 }
 
-const INSTANCE = 'extract(epoch FROM pg_postmaster_start_time())::text AS instance'
-
 const SELECT_STATE = `
-  SELECT system_identifier || '/' || current_database() AS database, ${INSTANCE}, pg_is_in_recovery() AS is_standby,
+  SELECT system_identifier || '/' || current_database() AS database,
+    extract(epoch FROM pg_postmaster_start_time())::text AS instance, pg_is_in_recovery() AS is_standby,
     (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE ${CURRENT} END - '0/0')::bigint AS wal_position
   FROM pg_control_system()`
 
-export const readServerState = async (pool: pg.Pool): Promise<ServerState> => (await pool.query(SELECT_STATE)).rows[0]
-
-/** Which instance a connection leads to. */
-export const readInstance = async (client: pg.ClientBase): Promise<ServerState['instance']> =>
-  (await client.query(`SELECT ${INSTANCE}`)).rows[0].instance
+export const readServerState = async (connection: pg.Pool | pg.ClientBase): Promise<ServerState> =>
+  (await connection.query(SELECT_STATE)).rows[0]

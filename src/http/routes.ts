@@ -150,7 +150,7 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
       const payload = await bodyBy(context).catch((error: unknown) => {
         // What a replica does not have may be too new for it.
         const isMissing = error instanceof ApiError && error.status === 404
-        if (isMissing && context !== options.context) return bodyBy(options.context)
+        if (isMissing && context.db !== options.context.db) return bodyBy(options.context)
         throw error
       })
       if (isRead) reply.header('cache-control', 'private, no-cache').header('vary', varyOn(reply, vary))

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type AddressInfo, connect as connectTo, createServer } from 'node:net'
+import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
 import { sql } from 'kysely'
 import type pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
@@ -202,34 +202,64 @@ test('a query that waits for what the replay has locked is run on the primary se
   await expect.poll(async () => (await locks.query(find)).rowCount).toBe(1)
   await pause(first)
   await writer.query('COMMIT')
-  const { rows } = await sql`SELECT number FROM locked`.execute(db)
-  expect(rows).toEqual([])
+  // On two connections, so that most wait behind others.
+  const waiting = Array.from({ length: 10 }, () => sql`SELECT number FROM locked`.execute(db))
+  await until(first, 'canceling statement due to lock timeout')
+  expect(migrating.databaseFor('one')).toBe(primary)
+  for (const { rows } of await Promise.all(waiting)) expect(rows).toEqual([])
   expect(failed).toEqual([[nameOf(first), expect.objectContaining({ code: '55P03' })]])
+  expect(migrating.usage).toMatchObject([{ fallbacks: 10 }])
 })
 
-test('nothing is read from a URL that leads now to one server and now to another', async () => {
+/** A proxy on a port of its own. @param connect makes the way to a server of each connection, which are numbered from 1 */
+async function startProxy(connect: (client: Socket, number: number) => Socket): Promise<string> {
   let connections = 0
-  const balancer = createServer((client) => {
+  const proxy = createServer((client) => {
     connections += 1
-    const upstream = connectTo((connections % 2 === 0 ? first : second).port, '127.0.0.1')
+    const upstream = connect(client, connections)
+    client.pipe(upstream)
     for (const [from, to] of [[client, upstream] as const, [upstream, client] as const]) {
-      from.pipe(to)
       from.on('error', () => {})
       from.on('close', () => to.destroy())
     }
   }).listen(0, '127.0.0.1')
-  await once(balancer, 'listening')
-  onTestFinished(() => void balancer.close())
-  const { port } = balancer.address() as AddressInfo
-  const problems: unknown[] = []
+  await once(proxy, 'listening')
+  onTestFinished(() => void proxy.close())
   const url = new URL(urlOf(first))
-  url.port = String(port)
-  const balanced = open([url.href], { onChange: (_, problem) => problems.push(problem) })
+  url.port = String((proxy.address() as AddressInfo).port)
+  return url.href
+}
+
+test('nothing waits for a connection that falls silent after its login', async () => {
+  const url = await startProxy((client, number) => {
+    const upstream = connectTo(first.port, '127.0.0.1')
+    upstream.on('data', (data) => {
+      client.write(data)
+      // PostgreSQL is ready for queries: after those of the state, of which one checks for a pooler.
+      if (number > 2 && data.includes('Z\0\0\0\x05I')) upstream.pause()
+    })
+    return upstream
+  })
+  const silent = open([url])
+  onTestFinished(() => silent.close())
+  await expect.poll(() => silent.databaseFor('one')).not.toBe(primary)
+  expect(await portOf(silent.databaseFor('one'))).toBe(postgres.port)
+  expect(silent.usage).toMatchObject([{ fallbacks: 1 }])
+})
+
+test('nothing is read from a URL that leads now to one server and now to another', async () => {
+  const url = await startProxy((client, number) => {
+    const upstream = connectTo((number % 2 === 0 ? first : second).port, '127.0.0.1')
+    upstream.pipe(client)
+    return upstream
+  })
+  const problems: unknown[] = []
+  const balanced = open([url], { onChange: (_, problem) => problems.push(problem) })
   onTestFinished(() => balanced.close())
   await expect.poll(() => balanced.databaseFor('one')).not.toBe(primary)
   expect(await portOf(balanced.databaseFor('one'))).toBe(postgres.port)
   expect(balanced.databaseFor('one')).toBe(primary)
-  await expect.poll(() => problems.at(-1)).toMatch(/^it is not always the same server: /)
+  await expect.poll(() => problems.at(-1)).toMatch(/^it is another server than before, /)
 })
 
 test('a query that takes too long is not tried a second time', async () => {
@@ -285,6 +315,24 @@ test.each([
   alone.start()
   await expect.poll(() => problems).toEqual([expect.stringMatching(problem)])
   expect(alone.databaseFor('one')).toBe(primary)
+})
+
+test('a standby of another kind of replication is left out', async () => {
+  await onServer(urlOf(postgres, 'postgres'), 'CREATE DATABASE logical')
+  // As a server responds that replays no log.
+  await onServer(
+    urlOf(postgres, 'logical'),
+    `CREATE OR REPLACE FUNCTION pg_catalog.pg_last_wal_replay_lsn() RETURNS pg_lsn LANGUAGE sql AS 'SELECT NULL::pg_lsn'`,
+  )
+  const problems: unknown[] = []
+  const onChange = (_: string, problem: unknown) => problems.push(problem)
+  const logical = new Replicas({ url: urlOf(postgres, 'logical'), db: primary }, [urlOf(first, 'logical')], {
+    onChange,
+  })
+  onTestFinished(() => logical.close())
+  logical.start()
+  await expect.poll(() => problems.at(-1)).toBe('it does not replay the log of a primary server')
+  expect(logical.databaseFor('one')).toBe(primary)
 })
 
 test('a role without privileges may ask for what replicas are compared by', async () => {

@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { LightMyRequestResponse } from 'fastify'
-import { afterAll, beforeAll, beforeEach, expect, inject, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import type { ReadReplicas } from '../../src/database/replicas.ts'
+import { QUERY_CHANNEL, type QueryTiming } from '../../src/database/timed-query.ts'
 import { UNKNOWN_POSITION } from '../../src/database/wal-position.ts'
 import { createTestApp, loadExamples, type TestApp } from '../support/app.ts'
 import { document } from '../support/contract.ts'
@@ -133,6 +135,24 @@ test.each([
   replica = late
   const { statusCode, body } = await api.call({ path: `/projects/demo${path}` })
   expect([statusCode, body]).toEqual([200, expected.body])
+})
+
+test('what is read from the primary server, since no replica can serve it, is not looked up twice', async () => {
+  const queries: string[] = []
+  const onQuery = (timing: unknown) => void queries.push((timing as QueryTiming).query)
+  subscribe(QUERY_CHANNEL, onQuery)
+  onTestFinished(() => void unsubscribe(QUERY_CHANNEL, onQuery))
+  /** Those on the service's own connections, which alone are timed here. */
+  const lookUps = async () => {
+    queries.length = 0
+    const { statusCode } = await api.call({ path: '/projects/demo/entries/nowhere' })
+    expect(statusCode).toBe(404)
+    return queries.filter((query) => query === 'findEntry').length
+  }
+  expect(await lookUps()).toBe(1)
+  const databaseFor = vi.spyOn(replicas, 'databaseFor').mockReturnValue(api.readDb)
+  onTestFinished(() => databaseFor.mockRestore())
+  expect(await lookUps()).toBe(1)
 })
 
 test('a write whose position cannot be read has a token that no replica satisfies', async () => {

@@ -31,6 +31,8 @@ export interface Call {
 export interface TestApp {
   app: FastifyInstance
   db: Database
+  /** The service's own, for reads. */
+  readDb: Database
   databaseUrl: string
   /** A key of project demo with all scopes. */
   key: string
@@ -150,6 +152,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   return {
     app,
     db,
+    readDb,
     databaseUrl: database.url,
     key,
     call: async (call) => {
