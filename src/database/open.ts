@@ -6,7 +6,8 @@ import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
-import { refuseTransactionPooler } from './sessions.ts'
+import { asPooler, usesPooler } from './pooler-client.ts'
+import { keepsSessions } from './sessions.ts'
 
 const EMBEDDED = {
   name: 'flowtrail',
@@ -15,6 +16,12 @@ const EMBEDDED = {
     upgrade: 'Back up with the release of Flowtrail that created it and restore with this one, in another DATA_DIR.',
   },
 }
+
+/** What is said of a pooler in transaction mode. @param setting that has the connection string */
+export const transactionPooler = (setting: string) => ({
+  problem: 'pooler in transaction mode, which loses session settings and prepared statements between transactions',
+  fix: `Add pgbouncer=true to ${setting}, connect to PostgreSQL directly, or set the pooler to session mode`,
+})
 
 /** Where the database is: the operator's or, without a URL, an embedded one in the data directory. */
 export interface DatabaseLocation {
@@ -49,6 +56,24 @@ export async function openServer(
   }
   const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
+}
+
+/**
+ * Makes sure that sessions are kept, unless the connection string says that they are not.
+ * @param setting that has the connection string
+ * @throws Error when they are not, which says how to fix it
+ */
+export async function refuseTransactionPooler(url: string, setting: string, options?: PoolOptions): Promise<void> {
+  if (usesPooler(url)) return
+  // Sessions that others may use, too, must not get our settings.
+  const pool = createPool(asPooler(url), options)
+  try {
+    if (await keepsSessions(pool)) return
+  } finally {
+    await pool.end()
+  }
+  const { problem, fix } = transactionPooler(setting)
+  throw new Error(`${setting} leads through a ${problem}. ${fix}`)
 }
 
 /**

@@ -3,9 +3,9 @@ import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import { destroySocket } from './client.ts'
 import { isCancelled, isLockTimeout, isOutage } from './failures.ts'
+import { refuseTransactionPooler } from './open.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
-import { refuseTransactionPooler } from './sessions.ts'
 import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 /** How long a server may take to say how far it is, and to accept a connection. */

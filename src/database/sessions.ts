@@ -1,29 +1,4 @@
 import type pg from 'pg'
-import { createPool, type PoolOptions } from './pool.ts'
-import { asPooler, usesPooler } from './pooler-client.ts'
-
-/** What is said of a pooler in transaction mode. @param setting that has the connection string */
-export const transactionPooler = (setting: string) => ({
-  problem: 'pooler in transaction mode, which loses session settings and prepared statements between transactions',
-  fix: `Add pgbouncer=true to ${setting}, connect to PostgreSQL directly, or set the pooler to session mode`,
-})
-
-/**
- * Makes sure that sessions are kept, unless the connection string says that they are not.
- * @throws Error when they are not, which says how to fix it
- */
-export async function refuseTransactionPooler(url: string, setting: string, options?: PoolOptions): Promise<void> {
-  if (usesPooler(url)) return
-  // Sessions that others may use, too, must not get our settings.
-  const pool = createPool(asPooler(url), options)
-  try {
-    if (await keepsSessions(pool)) return
-  } finally {
-    await pool.end()
-  }
-  const { problem, fix } = transactionPooler(setting)
-  throw new Error(`${setting} leads through a ${problem}. ${fix}`)
-}
 
 /** How often sessions are compared. A pooler whose sessions others use too may seem to keep them for a while. */
 const COMPARISONS = 10

@@ -70,7 +70,8 @@ export const EMPTY_TABLES = `SELECT FROM ${AFFECTED_PROJECTS}`
 
 const TABLES = Object.values(TARGET_TABLES)
 
-const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes, reltuples < 0 AS is_unknown
+const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes,
+    NOT EXISTS (SELECT FROM pg_stats WHERE schemaname = 'public' AND tablename = relname) AS is_unknown
   FROM pg_class WHERE oid = ANY('{${TABLES}}'::regclass[]) ORDER BY relname`
 
 /** Some thousand rows. With statistics of a few, PostgreSQL would plan a large import as a small one. */
