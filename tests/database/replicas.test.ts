@@ -189,7 +189,8 @@ test('a query that a standby refuses is run on the primary server, and the stand
 })
 
 test('a query that waits for what the replay has locked is run on the primary server', async () => {
-  const migrating = open([urlOf(first)])
+  const problems: unknown[] = []
+  const migrating = open([urlOf(first)], { onChange: (_, problem) => problems.push(problem) })
   onTestFinished(() => migrating.close())
   await expect.poll(() => migrating.databaseFor('one') === primary).toBe(false)
   const db = migrating.databaseFor('one')
@@ -200,11 +201,11 @@ test('a query that waits for what the replay has locked is run on the primary se
   onTestFinished(() => locks.end())
   const find = "SELECT 1 FROM pg_locks WHERE relation = 'locked'::regclass AND mode = 'AccessExclusiveLock'"
   await expect.poll(async () => (await locks.query(find)).rowCount).toBe(1)
-  await pause(first)
-  await writer.query('COMMIT')
   // On two connections, so that most wait behind others.
   const waiting = Array.from({ length: 10 }, () => sql`SELECT number FROM locked`.execute(db))
-  await until(first, 'canceling statement due to lock timeout')
+  await pause(first)
+  await writer.query('COMMIT')
+  await expect.poll(() => problems).toContain('canceling statement due to lock timeout')
   expect(migrating.databaseFor('one')).toBe(primary)
   for (const { rows } of await Promise.all(waiting)) expect(rows).toEqual([])
   expect(failed).toEqual([[nameOf(first), expect.objectContaining({ code: '55P03' })]])
@@ -231,18 +232,22 @@ async function startProxy(connect: (client: Socket, number: number) => Socket): 
 }
 
 test('nothing waits for a connection that falls silent after its login', async () => {
-  const url = await startProxy((client, number) => {
+  let fallsSilent = false
+  const url = await startProxy((client) => {
     const upstream = connectTo(first.port, '127.0.0.1')
+    const isSilent = fallsSilent
     upstream.on('data', (data) => {
       client.write(data)
-      // PostgreSQL is ready for queries: after those of the state, of which one checks for a pooler.
-      if (number > 2 && data.includes('Z\0\0\0\x05I')) upstream.pause()
+      // PostgreSQL is ready for queries.
+      if (isSilent && data.includes('Z\0\0\0\x05I')) upstream.pause()
     })
     return upstream
   })
   const silent = open([url])
   onTestFinished(() => silent.close())
   await expect.poll(() => silent.databaseFor('one')).not.toBe(primary)
+  // That of the state is open already.
+  fallsSilent = true
   expect(await portOf(silent.databaseFor('one'))).toBe(postgres.port)
   expect(silent.usage).toMatchObject([{ fallbacks: 1 }])
 })
