@@ -64,6 +64,8 @@ const { values: options } = parseArgs({
 const { quick, smoke } = options
 const rounds = Number(options.rounds ?? (smoke ? 1 : quick ? 3 : 5))
 const duration_s = Number(options.seconds ?? (smoke || quick ? 1 : 4))
+/** On a busy machine a batch of a thousand takes most of a second. */
+const MIN_BATCHES_s = 3
 const entries = Number(options.entries ?? (smoke ? 1_000 : 10_000))
 /** Long enough for V8 to have compiled what a task needs; a smoke run measures nothing. */
 const warmUp_s = smoke ? 1 : 2
@@ -173,9 +175,6 @@ async function measureStandalone(url: string, field: Field): Promise<Standalone>
     visits: await measureVisits(url, rounds),
   }
 }
-
-/** On a busy machine a batch of a thousand takes most of a second. */
-const MIN_BATCHES_s = 3
 
 /** How many events are recorded in a second, a thousand in a request and each in its own, and stored by COPY. */
 async function measureBatches(field: Field): Promise<Batches> {

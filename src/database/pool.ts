@@ -62,7 +62,15 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   /** Destroys the connection if that takes too long: pg's own timeout ends with the login. */
   const inTime = (prepare: (client: pg.ClientBase) => Promise<void>) => async (client: pg.ClientBase) => {
     const timer = setTimeout(destroySocket, connectionTimeout_ms, client)
-    await prepare(client).finally(() => clearTimeout(timer))
+    try {
+      await prepare(client)
+    } catch (error) {
+      // The pool waits until it has ended.
+      destroySocket(client)
+      throw error
+    } finally {
+      clearTimeout(timer)
+    }
   }
   const pool = new pg.Pool({
     connectionString: url,

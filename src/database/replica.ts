@@ -116,6 +116,11 @@ export class Replica {
       // Of the time before it failed.
       if (failures < this.#failures) return
       if (state.instance !== this.#instance) this.#begin(state.instance)
+      // After a crash the same instance replays once more what it had.
+      else if (Number(state.wal_position) < this.position) {
+        this.confirmed_ms = Number.NEGATIVE_INFINITY
+        this.#disconnect()
+      }
       this.state = state
     } catch (error) {
       this.#fail(error)

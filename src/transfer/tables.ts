@@ -70,12 +70,13 @@ export const EMPTY_TABLES = `SELECT FROM ${AFFECTED_PROJECTS}`
 
 const TABLES = Object.values(TARGET_TABLES)
 
-const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes,
-    NOT EXISTS (SELECT FROM pg_stats WHERE schemaname = 'public' AND tablename = relname) AS is_unknown
+const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes
   FROM pg_class WHERE oid = ANY('{${TABLES}}'::regclass[]) ORDER BY relname`
 
 /** Some thousand rows. With statistics of a few, PostgreSQL would plan a large import as a small one. */
 const MIN_ANALYZED_bytes = 256 * 1024
+
+const ANALYZED = "SELECT DISTINCT tablename AS table FROM pg_stats WHERE schemaname = 'public'"
 
 /** The sizes of the target tables when the plans of a connection were made. */
 const plannedSizes = new WeakMap<pg.ClientBase, string>()
@@ -86,13 +87,13 @@ const plannedSizes = new WeakMap<pg.ClientBase, string>()
  * project for each line. No transaction may be open.
  */
 export async function renewPlans(client: pg.ClientBase): Promise<void> {
-  const { rows } = await client.query<{ table: string; bytes: number; is_unknown: boolean }>(SIZES)
+  const { rows } = await client.query<{ table: string; bytes: number }>(SIZES)
   const sizes = String(rows.map(({ bytes }) => Math.floor(Math.log2(bytes + 1))))
   if (plannedSizes.get(client) === sizes) return
   plannedSizes.set(client, sizes)
-  const unknown = rows
-    .filter(({ bytes, is_unknown }) => bytes >= MIN_ANALYZED_bytes && is_unknown)
-    .map(({ table }) => table)
+  const large = rows.filter(({ bytes }) => bytes >= MIN_ANALYZED_bytes).map(({ table }) => table)
+  const analyzed = large.length > 0 ? (await client.query<{ table: string }>(ANALYZED)).rows : []
+  const unknown = large.filter((name) => !analyzed.some(({ table }) => table === name))
   // The import itself must not fail because that takes too long.
   if (unknown.length > 0) await client.query(`ANALYZE (SKIP_LOCKED) ${unknown}`).catch(() => {})
   await client.query('DISCARD PLANS')

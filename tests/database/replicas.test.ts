@@ -162,9 +162,10 @@ test('a query that breaks with its connection is run on the primary server', asy
   const db = replicas.databaseFor('one')
   const port = await portOf(db)
   const standby = port === first.port ? first : second
-  const sleeping = sql<{ port: number }>`SELECT inet_server_port() AS port FROM pg_sleep(1)`.execute(db)
+  const sleeping = sql<{ port: number }>`SELECT inet_server_port() AS port
+    FROM pg_sleep(CASE WHEN pg_is_in_recovery() THEN 60 ELSE 0 END)`.execute(db)
   const find =
-    "SELECT pid FROM pg_stat_activity WHERE query LIKE '%inet_server_port() AS port FROM pg_sleep%' AND pid <> pg_backend_pid()"
+    "SELECT pid FROM pg_stat_activity WHERE query LIKE '%inet_server_port() AS port%FROM pg_sleep%' AND pid <> pg_backend_pid()"
   const pool = createPool(urlOf(standby), { max: 1 })
   onTestFinished(() => pool.end())
   await expect.poll(async () => (await pool.query(find)).rowCount).toBe(1)
@@ -194,6 +195,8 @@ test('a query that waits for what the replay has locked is run on the primary se
   onTestFinished(() => migrating.close())
   await expect.poll(() => migrating.databaseFor('one') === primary).toBe(false)
   const db = migrating.databaseFor('one')
+  // Has it connected before.
+  await portOf(db)
   await writer.query('BEGIN; LOCK TABLE locked IN ACCESS EXCLUSIVE MODE; SELECT pg_current_xact_id()')
   // Has the lock sent as well.
   await on(postgres, 'INSERT INTO numbers VALUES (1)')
@@ -201,7 +204,7 @@ test('a query that waits for what the replay has locked is run on the primary se
   onTestFinished(() => locks.end())
   const find = "SELECT 1 FROM pg_locks WHERE relation = 'locked'::regclass AND mode = 'AccessExclusiveLock'"
   await expect.poll(async () => (await locks.query(find)).rowCount).toBe(1)
-  // On two connections, so that most wait behind others.
+  // All on one connection, so that each waits behind those before it.
   const waiting = Array.from({ length: 10 }, () => sql`SELECT number FROM locked`.execute(db))
   await pause(first)
   await writer.query('COMMIT')
