@@ -4,7 +4,7 @@ import { openWritePool } from '../../src/database/open.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import { contact, entry, group, load, module, openDatabase, project, version, view } from './fixture.ts'
 
-/** A small import reads few of the stored rows, however many there are: its plans rely on no statistics. */
+/** A small import reads few of the stored rows, however many there are and whenever its statements were planned. */
 
 const TABLES = Object.values(TARGET_TABLES)
 const STORED_ENTRIES = 6_000
