@@ -67,7 +67,10 @@ export async function migrate<DB>(
     const status = await migrationStatus(db, migrations)
     newerMigrations(status)
     const [next] = pendingMigrations(status)
-    if (next === undefined) return applied
+    if (next === undefined) {
+      await shareMigrations(db)
+      return applied
+    }
     const { error, results = [] } = await migrator.migrateUp()
     if (error) {
       if (!IN_THE_WAY.includes((error as { code?: string }).code ?? '')) throw error
@@ -80,6 +83,19 @@ export async function migrate<DB>(
       failures = 0
     }
   }
+}
+
+/** Lets the workers of a Citus cluster see which migrations there are, where servers may connect, too. */
+async function shareMigrations<DB>(db: Kysely<DB>): Promise<void> {
+  await sql
+    .raw(`DO $$ BEGIN
+      IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
+        IF NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = '${MIGRATION_TABLE}'::regclass) THEN
+          PERFORM create_reference_table('${MIGRATION_TABLE}');
+        END IF;
+      END IF;
+    END $$`)
+    .execute(db)
 }
 
 /** Sets the timeout in the transaction of each migration, since Kysely has one of its own for the migrators' lock. */
