@@ -58,8 +58,8 @@ export const NO_DISCREPANCIES: Discrepancies = {
 }
 
 /** A key for the project of the ledger. */
-export const createLedgerKey = (db: Database) =>
-  createKey(db, LEDGER_PROJECT, { name: 'ledger', scopes: SCOPES, expires_at: null })
+export const createLedgerKey = (db: Database, name = 'ledger') =>
+  createKey(db, LEDGER_PROJECT, { name, scopes: SCOPES, expires_at: null })
 
 /**
  * A client that sends each event with an idempotency key, and again until it gets a 200, and writes down what it was told. A

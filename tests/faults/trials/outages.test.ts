@@ -339,10 +339,18 @@ test('PostgreSQL fails, and its synchronous standby is promoted', TRIAL_OPTIONS,
     await replication.close()
   })
 
+  const unused = await createLedgerKey(dbOfBoth, 'unused')
+  const read = async () => {
+    const url = `${behindProxy.address}/projects/${LEDGER_PROJECT}/modules`
+    return (await fetch(url, { headers: { 'x-api-key': unused } })).status
+  }
   await expectToSurvive(
     async () => {
       // What the primary still commits does not reach the standby.
       replication.freeze()
+      // That a key was used is written on a connection that reads share.
+      const statuses = [await read(), ...(await Promise.all(Array.from({ length: 50 }, read)))]
+      expect(statuses.filter((status) => status !== 200)).toEqual([])
       return {
         readsGoOn: true,
         end: async () => {
