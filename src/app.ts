@@ -2,6 +2,7 @@ import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastif
 import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
 import { adviceFor } from './database/advice.ts'
+import { isDistributed } from './database/distribution.ts'
 import type { Database } from './database/pool.ts'
 import type { ReadReplicas } from './database/replicas.ts'
 import { Followers } from './feed/followers.ts'
@@ -166,7 +167,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const onTypeMismatch = reportTypeMismatches(registry, app.log)
   const observer = { ...measureRecording(registry, onTypeMismatch), ...parts.tracing?.recording }
   const readsPosition = replicas !== undefined
-  const recorder = new Recorder(parts.writePool, { ...parts.recorder, readsPosition }, observer)
+  const tuning = { readsPosition, isDistributed: isDistributed(db) }
+  const recorder = new Recorder(parts.writePool, { ...parts.recorder, ...tuning }, observer)
   measureQueue(registry, recorder)
   const pruner = parts.pruning && startPruning(app, parts.pruning)
   measurePruning(registry, () => pruner?.deleted ?? 0)

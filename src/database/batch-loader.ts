@@ -1,8 +1,9 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Expression } from 'kysely'
+import { isDistributed } from './distribution.ts'
 import type { SizedRow } from './large-rows.ts'
 import type { Database } from './pool.ts'
-import { type Parameter, type PrepareOptions, prepare, type SelectQuery } from './prepared.ts'
+import { type Parameter, type Prepared, type PrepareOptions, prepare, type SelectQuery } from './prepared.ts'
 
 // Batch loader, as in DataLoader (ADR 0006): the look-ups of one turn of the event loop become one statement over an
 // input table. The trade: a lone look-up waits for the end of its turn, and those of a batch fail together.
@@ -15,7 +16,7 @@ type KeyOf<Arrays extends readonly unknown[]> = {
 /** What is found of a row: `value_bytes` only if it leaves out large values. */
 type Found<Row> = Omit<Row, 'ordinal' | 'value_bytes'> & SizedRow
 
-/** The distinct keys of one turn, and the rows found for them, by ordinal. */
+/** The distinct keys of one turn, and the rows found for them, by ordinal. On a distributed database those of one project. */
 interface Batch<Row> {
   ordinals: Map<string, number>
   columns: unknown[][]
@@ -35,34 +36,31 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
   build: (db: Database, ...columns: Arrays) => SelectQuery<Row>,
   options: PrepareOptions = {},
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Found<Row> | undefined> {
-  const select = prepare(build, { kind: 'look-up', ...options }) as (
-    db: Database,
-    ...columns: unknown[][]
-  ) => Promise<Row[]>
-  const batches = new WeakMap<Database, Batch<Found<Row>>>()
+  const query = prepare(build, { kind: 'look-up', ...options }) as unknown as Prepared<unknown[][], Row>
+  const openBatches = new WeakMap<Database, Map<unknown, Batch<Found<Row>>>>()
 
-  const openBatch = (db: Database, columns: unknown[][]): Batch<Found<Row>> => {
+  const openBatch = (db: Database, batches: Map<unknown, Batch<Found<Row>>>, project: unknown, keyLength: number) => {
+    const columns: unknown[][] = Array.from({ length: keyLength }, () => [])
+    const select = isDistributed(db) ? query.ofOneProject : query
     const load = async () => {
       await setImmediate()
-      batches.delete(db)
+      batches.delete(project)
       const found: Found<Row>[] = []
       for (const { ordinal, value_bytes, ...row } of await select(db, ...columns)) {
         found[ordinal] = value_bytes ? { ...row, value_bytes } : row
       }
       return found
     }
-    const batch = { ordinals: new Map(), columns, rows: load() }
-    batches.set(db, batch)
+    const batch = { ordinals: new Map<string, number>(), columns, rows: load() }
+    batches.set(project, batch)
     return batch
   }
 
   return async (db, ...key) => {
-    const { ordinals, columns, rows } =
-      batches.get(db) ??
-      openBatch(
-        db,
-        key.map(() => []),
-      )
+    const batches = openBatches.get(db) ?? new Map<unknown, Batch<Found<Row>>>()
+    openBatches.set(db, batches)
+    const project = isDistributed(db) ? key[0] : undefined
+    const { ordinals, columns, rows } = batches.get(project) ?? openBatch(db, batches, project, key.length)
     const id = JSON.stringify(key)
     let ordinal = ordinals.get(id)
     if (ordinal === undefined) {

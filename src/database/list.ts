@@ -1,4 +1,4 @@
-import { type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
+import { type Expression, type RawBuilder, type SelectQueryBuilder, type SqlBool, sql } from 'kysely'
 import type { operations } from '../../generated/api.ts'
 import type { DB } from '../../generated/database.ts'
 import { type Direction, type Keyset, type Page, type PageQuery, paginate, type SortKey } from '../domain/cursor.ts'
@@ -112,7 +112,8 @@ type AnyFilters = [name: string, filter: Filter<string, string>][]
  * Makes the query of a list: it fetches the page that a request asks for.
  *
  * @param build makes the query of the page; `page` selects and sorts its rows and must be applied, `inOrder` only sorts,
- * for a query around that one; unless it `isWhole`, the query leaves out the values of large rows (see `sizedColumns`)
+ * for a query around that one; unless it `isWhole`, the query leaves out the values of large rows (see `sizedColumns`);
+ * other tables must be compared with the `project` itself (ADR 0033)
  */
 export function defineList<
   Op extends ListOperation,
@@ -121,7 +122,13 @@ export function defineList<
   Row extends Record<SortColumns[number], string | number> & SizedRow,
 >(
   descriptor: ListDescriptor<Op, Table, SortColumns>,
-  build: (db: Database, page: Clauses, inOrder: Clauses, isWhole: boolean) => SelectQuery<Row>,
+  build: (
+    db: Database,
+    page: Clauses,
+    inOrder: Clauses,
+    isWhole: boolean,
+    project: Expression<string>,
+  ) => SelectQuery<Row>,
 ): List<ListRequest<Op>, KeyOf<Table, SortColumns>, Row> {
   const { operation, table } = descriptor
   const scope = Object.entries<string>(descriptor.scope)
@@ -151,7 +158,7 @@ export function defineList<
         }
         const limit = parameters.at(-1) as Parameter<number>
         const page: Clauses = (query) => where(conditions)(inOrder(query)).limit(limit)
-        return build(db, page, inOrder, isWhole)
+        return build(db, page, inOrder, isWhole, projectOf(parameters))
       },
       { name: operation, kind },
     )
@@ -164,7 +171,7 @@ export function defineList<
     (db, parameters) => {
       const conditions = conditionsOf(inScope, parameters)
       conditions.push(sql`${ref(id)} = ANY (${parameters.at(-1)})`)
-      return build(db, where(conditions), (query) => query, true)
+      return build(db, where(conditions), (query) => query, true, projectOf(parameters))
     },
     { name: operation },
   )
@@ -202,6 +209,9 @@ export function defineList<
   }
   return selectRows
 }
+
+/** The scope of each list begins with the project. */
+const projectOf = ([project]: readonly unknown[]) => project as Expression<string>
 
 /** Keeps the rows that meet all conditions. */
 const where =

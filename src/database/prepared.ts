@@ -1,14 +1,19 @@
 import {
+  ColumnNode,
   type Compilable,
   type CompiledQuery,
   DummyDriver,
   type Expression,
   type Insertable,
   Kysely,
+  type KyselyPlugin,
   type OperationNode,
+  OperationNodeTransformer,
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
+  ReferenceNode,
+  type SelectionNode,
   SelectQueryNode,
   sql,
   ValueNode,
@@ -48,11 +53,21 @@ type ValuesOf<Parameters extends readonly unknown[]> = {
 export type QueryKind = 'look-up' | 'list' | 'large'
 
 /** A query that is compiled when it is first used, and that PostgreSQL prepares once on each connection. */
-export interface Prepared<Args extends readonly unknown[], Row> {
+export interface Runnable<Args extends readonly unknown[], Row> {
   /** Runs the query and resolves to its rows. */
   (db: Database, ...args: Args): Promise<Row[]>
   /** The statement with its values, for a client of pg. */
   statement: (...args: Args) => pg.QueryConfig<unknown[]>
+}
+
+/** A query that is compiled when it is first used, in one form or the other. */
+export interface Prepared<Args extends readonly unknown[], Row> extends Runnable<Args, Row> {
+  /**
+   * The query in a form for input rows of one project, whose ids are its first argument: it compares every table with that
+   * project instead of with the input, which a Citus cluster needs to send a query to the one node that has the project (ADR
+   * 0033). Plain PostgreSQL would look rows up in the same way, but of many projects with many statements.
+   */
+  ofOneProject: Runnable<Args, Row>
 }
 
 /** A compiled query with the name under which it is prepared. */
@@ -79,6 +94,10 @@ class Placeholder implements Expression<Bindable> {
     this.index = index
   }
 
+  valueIn(args: readonly Bindable[]): Bindable {
+    return args[this.index] as Bindable
+  }
+
   get expressionType(): undefined {
     return undefined
   }
@@ -91,6 +110,40 @@ class Placeholder implements Expression<Bindable> {
 function refuseConversion(): never {
   throw new Error('a parameter of a prepared query has no value yet: put it into the query as it is')
 }
+
+/** Marks the place of the project of all input rows. */
+class ProjectPlaceholder extends Placeholder {
+  override valueIn(args: readonly Bindable[]): Bindable {
+    return (super.valueIn(args) as readonly string[])[0] as string
+  }
+}
+
+/** Replaces the project of the input in all comparisons by one value. */
+class ProjectBinder extends OperationNodeTransformer implements KyselyPlugin {
+  readonly #project: ValueNode
+
+  constructor(project: unknown) {
+    super()
+    this.#project = ValueNode.create(project)
+  }
+
+  transformQuery: KyselyPlugin['transformQuery'] = ({ node, queryId }) => this.transformNode(node, queryId)
+  transformResult: KyselyPlugin['transformResult'] = async ({ result }) => result
+
+  protected override transformSelection(node: SelectionNode): SelectionNode {
+    return isProjectOfInput(node.selection) ? node : super.transformSelection(node)
+  }
+
+  protected override transformReference(node: ReferenceNode): ReferenceNode {
+    return isProjectOfInput(node) ? (this.#project as OperationNode as ReferenceNode) : super.transformReference(node)
+  }
+}
+
+const isProjectOfInput = (node: OperationNode) =>
+  ReferenceNode.is(node) &&
+  node.table?.table.identifier.name === 'input' &&
+  ColumnNode.is(node.column) &&
+  node.column.column.name === 'project_id'
 
 const compiler = new Kysely<DB>({
   dialect: {
@@ -123,20 +176,25 @@ export function prepareMany<Row>(
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
   { name = 'query', kind = 'list' }: PrepareOptions = {},
 ): Prepared<readonly Bindable[], Row> {
-  let compiled: NamedQuery<Row> | undefined
-  const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
-    compiled ??= { ...compile(count, build), name: uniqueName(name), kind }
-    if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
-    const parameters = compiled.parameters.map((value) => (value instanceof Placeholder ? args[value.index] : value))
-    return { ...compiled, parameters }
+  const form = (isOfOneProject: boolean): Runnable<readonly Bindable[], Row> => {
+    let compiled: NamedQuery<Row> | undefined
+    const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
+      compiled ??= { ...compile(count, build, isOfOneProject), name: uniqueName(name), kind }
+      if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
+      const parameters = compiled.parameters.map((value) =>
+        value instanceof Placeholder ? value.valueIn(args) : value,
+      )
+      return { ...compiled, parameters }
+    }
+    const run = async (db: Database, ...args: readonly Bindable[]) => (await db.executeQuery<Row>(bind(args))).rows
+    return Object.assign(run, {
+      statement: (...args: readonly Bindable[]) => {
+        const { name, sql, parameters } = bind(args)
+        return { name, text: sql, values: parameters as unknown[] }
+      },
+    })
   }
-  const run = async (db: Database, ...args: readonly Bindable[]) => (await db.executeQuery<Row>(bind(args))).rows
-  return Object.assign(run, {
-    statement: (...args: readonly Bindable[]) => {
-      const { name, sql, parameters } = bind(args)
-      return { name, text: sql, values: parameters as unknown[] }
-    },
-  })
+  return Object.assign(form(false), { ofOneProject: form(true) })
 }
 
 let statements = 0
@@ -152,17 +210,21 @@ function uniqueName(name: string): string {
 function compile<Row>(
   count: number,
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
+  isOfOneProject: boolean,
 ): CompiledQuery<Row> {
-  const compileWith = (parameters: unknown[]) => build(compiler, parameters as Parameter<Bindable>[]).compile()
+  const compileWith = (parameters: unknown[], project: unknown) => {
+    const db = isOfOneProject ? compiler.withPlugin(new ProjectBinder(project)) : compiler
+    return build(db, parameters as Parameter<Bindable>[]).compile()
+  }
   const placeholders = Array.from({ length: count }, (_, i) => new Placeholder(i))
-  const query = compileWith(placeholders)
+  const query = compileWith(placeholders, new ProjectPlaceholder(0))
   const unused = placeholders.findIndex((placeholder) => !query.parameters.includes(placeholder))
   if (unused !== -1) throw new Error(`parameter ${unused + 1} of ${count} is not in the query: ${query.sql}`)
 
   // Kysely leaves out a column that is set to undefined.
   const nothing = SelectQueryNode.is(query.query) ? undefined : null
   const expected = query.parameters.map((value) => (value instanceof Placeholder ? nothing : value))
-  const other = compileWith(Array(count).fill(nothing))
+  const other = compileWith(Array(count).fill(nothing), nothing)
   if (other.sql !== query.sql || other.parameters.some((value, i) => value !== expected[i])) {
     throw new Error(`the text of a prepared query depends on a parameter: ${query.sql}`)
   }

@@ -58,11 +58,11 @@ const ENTRIES = {
 } as const
 
 /** The entries of a page, with what both lists show of them. */
-const selectEntries = (db: Database, page: Clauses) =>
+const selectEntries = (db: Database, page: Clauses, project: Expression<string>) =>
   db
     .selectFrom(db.selectFrom('entries').selectAll().$call(page).as('entries'))
     .innerJoinLateral(
-      (eb) => groupOf(eb.ref('entries.project_id'), eb.ref('entries.module_id')).as('m'),
+      (eb) => groupOf(project, eb.ref('entries.module_id')).as('m'),
       (join) => join.onTrue(),
     )
     .select([
@@ -76,25 +76,28 @@ const selectEntries = (db: Database, page: Clauses) =>
     ])
 
 /** Entries by (updated_at, entry_id), with their data. */
-export const selectEntriesPage = defineList({ operation: 'listEntries', ...ENTRIES }, (db, page, inOrder, isWhole) => {
-  const { value, value_bytes } = sizedColumns(['entries.entry_data'], isWhole)
-  return selectEntries(db, page)
-    .select([value('entries.entry_data').as('entry_data'), value_bytes])
-    .$call(inOrder)
-})
+export const selectEntriesPage = defineList(
+  { operation: 'listEntries', ...ENTRIES },
+  (db, page, inOrder, isWhole, project) => {
+    const { value, value_bytes } = sizedColumns(['entries.entry_data'], isWhole)
+    return selectEntries(db, page, project)
+      .select([value('entries.entry_data').as('entry_data'), value_bytes])
+      .$call(inOrder)
+  },
+)
 
 /** Entries by (updated_at, entry_id), each with the JSON of all its page views, oldest first (ADR 0018). */
 export const selectEntryPageViewsPage = defineList(
   { operation: 'listEntryPageViews', ...ENTRIES },
-  (db, page, inOrder, isWhole) => {
+  (db, page, inOrder, isWhole, project) => {
     const { value, value_bytes } = sizedColumns(['v.page_views'], isWhole)
-    return selectEntries(db, page)
+    return selectEntries(db, page, project)
       .leftJoinLateral(
         (eb) =>
           db
             .selectFrom('entry_page_views as v')
             .select('v.page_views')
-            .where('v.project_id', '=', eb.ref('entries.project_id'))
+            .where('v.project_id', '=', project)
             .where('v.entry_id', '=', eb.ref('entries.entry_id'))
             // As in groupOf.
             .limit(1)

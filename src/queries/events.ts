@@ -62,7 +62,7 @@ export const selectFeedPage = defineList(
     isSortKey: isPosition,
     origin: [0],
   },
-  (db, page, inOrder, isWhole) =>
+  (db, page, inOrder, isWhole, project) =>
     db
       .selectFrom(selectSizedEvents(db, page))
       // As in groupOf.
@@ -71,14 +71,14 @@ export const selectFeedPage = defineList(
           db
             .selectFrom('entries as e')
             .select(['e.contact_id', 'e.module_id'])
-            .where('e.project_id', '=', eb.ref('events.project_id'))
+            .where('e.project_id', '=', project)
             .where('e.entry_id', '=', eb.ref('events.entry_id'))
             .limit(1)
             .as('e'),
         (join) => join.onTrue(),
       )
       .innerJoinLateral(
-        (eb) => groupOf(eb.ref('events.project_id'), eb.ref('e.module_id')).as('m'),
+        (eb) => groupOf(project, eb.ref('e.module_id')).as('m'),
         (join) => join.onTrue(),
       )
       .select([

@@ -79,7 +79,7 @@ export const findModule = lookUpSized((isWhole, kind) => {
         )
         .innerJoinLateral(
           (eb) =>
-            publishedVersion({ project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') }, 'last')
+            publishedVersion({ project_id: eb.ref('input.project_id'), module_id: eb.ref('m.module_id') }, 'last')
               .select([value('v.json_string').as('json_string_prod'), value_bytes])
               .as('production'),
           (join) => join.onTrue(),
@@ -169,7 +169,7 @@ export const selectModulesInEffect = prepare(
         'input.ordinal',
         'm.group_id',
         versionInEffect(
-          { project_id: eb.ref('m.project_id'), module_id: eb.ref('m.module_id') },
+          { project_id: eb.ref('input.project_id'), module_id: eb.ref('m.module_id') },
           eb.ref('input.instant'),
         ).as('version_number'),
       ]),

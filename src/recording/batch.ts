@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
-import { columnsOf, type Prepared } from '../database/prepared.ts'
+import { columnsOf, type Prepared, type Runnable } from '../database/prepared.ts'
 import { timedQuery } from '../database/timed-query.ts'
 import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
@@ -49,6 +49,7 @@ export type Outcome =
  * @param options.lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects
  * are left out. Only for events of one project, so that no two batches wait for each other
  * @param options.hasBegun whether `beginWithRecordingLock` has begun the transaction
+ * @param options.isDistributed whether the database is distributed by project; then only for events of one project
  * @param options.readsPosition whether the outcomes have a position, for which the round trip of the commit has another statement
  * @param options.onCommit called with what the batch has added
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
@@ -56,14 +57,15 @@ export type Outcome =
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
-  { lockTimeout_ms, hasBegun = false, readsPosition = false, onCommit = () => {} }: BatchOptions = {},
+  { readsPosition = false, onCommit = () => {}, ...options }: BatchOptions = {},
 ): Promise<Outcome[]> {
-  const state = await lockAndRead(client, events, lockTimeout_ms, hasBegun)
+  const select = selectOn(client, options)
+  const state = await lockAndRead(client, select, events, options)
   const now = toIsoTimestamp(new Date())
   const decisions = events.map((event, i) => decide(event, i + 1, state, now))
   const newEvents = decisions.flatMap((decision) => (decision.kind === 'new' ? [decision.event] : []))
   assignPositions(newEvents, state.nextPositions)
-  const newEntries = await assignEntries(client, newEvents, state.contacts, now)
+  const newEntries = await assignEntries(select, newEvents, state.contacts, now)
   const additions = { now, events: newEvents, entries: newEntries, contacts: state.contacts }
   const position = await insertAndCommit(client, additions, readsPosition)
   const { added, typeMismatches } = state.contacts
@@ -81,6 +83,7 @@ const NO_DIGEST = Buffer.alloc(0)
 interface BatchOptions {
   lockTimeout_ms?: number | undefined
   hasBegun?: boolean
+  isDistributed?: boolean
   readsPosition?: boolean
   onCommit?: RecorderObserver['onCommit']
 }
@@ -140,9 +143,9 @@ interface UsedKey {
 /** Begins the transaction, unless it has begun, locks the projects' rows and reads what the events refer to. */
 async function lockAndRead(
   client: pg.ClientBase,
+  select: Select,
   events: readonly EventToRecord[],
-  lockTimeout_ms: number | undefined,
-  hasBegun: boolean,
+  { lockTimeout_ms, hasBegun }: BatchOptions,
 ): Promise<BatchState> {
   // The first identifier of each event is looked up together with the entry of its owner, since most events have no other.
   const firstNames = events.map(({ project_id, module_id, timestamp, identifiers }) => {
@@ -172,12 +175,12 @@ async function lockAndRead(
     !hasBegun && timedQuery(client, 'BEGIN'),
     waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
-    run(client, selectNextPositions, [projectIds]),
-    run(client, selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
-    run(client, selectEntriesInEffect, columnsOf(firstNames, ...ENTRY_KEY)),
-    names.length > 0 ? run(client, selectIdentifierOwners, columnsOf(names, 'project_id', 'digest')) : [],
-    namedContacts.length > 0 ? run(client, selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
-    keys.length > 0 ? run(client, selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
+    select(selectNextPositions, [projectIds]),
+    select(selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
+    select(selectEntriesInEffect, columnsOf(firstNames, ...ENTRY_KEY)),
+    names.length > 0 ? select(selectIdentifierOwners, columnsOf(names, 'project_id', 'digest')) : [],
+    namedContacts.length > 0 ? select(selectContacts, columnsOf(namedContacts, 'project_id', 'contact_id')) : [],
+    keys.length > 0 ? select(selectIdempotencyKeys, columnsOf(keys, 'project_id', 'idempotency_key')) : [],
   ])
   const firstOwners = entries.flatMap(({ ordinal, contact_id }) => {
     const { project_id, digest } = firstNames[ordinal - 1] as (typeof firstNames)[number]
@@ -200,9 +203,17 @@ async function lockAndRead(
   }
 }
 
+/** Runs a query over input rows of the batch. */
+type Select = <Args extends readonly unknown[], Row>(query: Prepared<Args, Row>, args: Args) => Promise<Row[]>
+
+const selectOn =
+  (client: pg.ClientBase, { isDistributed }: BatchOptions): Select =>
+  (query, args) =>
+    run(client, isDistributed ? query.ofOneProject : query, args)
+
 async function run<Args extends readonly unknown[], Row>(
   client: pg.ClientBase,
-  query: Prepared<Args, Row>,
+  query: Runnable<Args, Row>,
   args: Args,
 ): Promise<Row[]> {
   return (await timedQuery(client, query.statement(...args))).rows as Row[]
@@ -358,7 +369,7 @@ interface NewEntry {
  * @returns the new entries
  */
 async function assignEntries(
-  client: pg.ClientBase,
+  select: Select,
   events: readonly NewEvent[],
   contacts: ContactResolver,
   now: IsoTimestamp,
@@ -366,7 +377,7 @@ async function assignEntries(
   const ofKnownContacts = events.filter(({ input, contact_id }) => !contacts.isNew(input.project_id, contact_id))
   const others = ofKnownContacts.filter(({ inEffect, contact_id }) => inEffect?.contact_id !== contact_id)
   const keys = others.map(({ input, contact_id }) => ({ ...input, contact_id, digest: NO_DIGEST }))
-  const found = others.length > 0 ? await run(client, selectEntriesInEffect, columnsOf(keys, ...ENTRY_KEY)) : []
+  const found = others.length > 0 ? await select(selectEntriesInEffect, columnsOf(keys, ...ENTRY_KEY)) : []
   for (const row of found) (others[row.ordinal - 1] as NewEvent).inEffect = entryInEffect(row)
   for (const event of ofKnownContacts) event.progress = event.inEffect?.progress ?? NO_ENTRY
 

@@ -52,7 +52,11 @@ interface RecorderTuning {
   turnTimeout_ms: number
   /** Whether the position of the database with an event is told. */
   readsPosition: boolean
+  /** Whether the database is distributed by project, so that each batch is of one alone (ADR 0033). */
+  isDistributed: boolean
 }
+
+const TUNING: RecorderTuning = { turnTimeout_ms: TURN_TIMEOUT_ms, readsPosition: false, isDistributed: false }
 
 /**
  * Records custom events by natural batching (ADR 0008): while a batch is committed, the events for the next one gather, of
@@ -93,7 +97,7 @@ export class Recorder {
   constructor(pool: pg.Pool, options: Partial<RecorderOptions & RecorderTuning> = {}, observer = NO_OBSERVER) {
     this.#pool = pool
     this.#observer = observer
-    this.#options = { ...RECORDER_DEFAULTS, turnTimeout_ms: TURN_TIMEOUT_ms, readsPosition: false, ...options }
+    this.#options = { ...RECORDER_DEFAULTS, ...TUNING, ...options }
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     this.#slots = Math.max(1, Math.floor(pool.options.max / 2))
   }
@@ -175,14 +179,15 @@ export class Recorder {
 
   /** Takes events for a batch of this kind. */
   #take(kind: BatchKind): { queues: ProjectQueue[]; events: QueuedEvent[] } {
-    const { maxBatchSize } = this.#options
+    const { maxBatchSize, isDistributed } = this.#options
+    const isOfOneProject = kind === 'single-project' || isDistributed
     const queues: ProjectQueue[] = []
     const events: QueuedEvent[] = []
     for (const queue of this.#queues.values()) {
       if (queue.state !== SOURCE_STATES[kind]) continue
       queues.push(queue)
       events.push(...queue.take(maxBatchSize - events.length))
-      if (kind === 'single-project' || events.length === maxBatchSize) break
+      if (isOfOneProject || events.length === maxBatchSize) break
     }
     return { queues, events }
   }
@@ -310,8 +315,8 @@ export class Recorder {
   ): Promise<Outcome[]> {
     const connection = begun ?? (await this.#connect())
     const { onCommit } = this.#observer
-    const { readsPosition } = this.#options
-    const options = { lockTimeout_ms, hasBegun: begun !== undefined, readsPosition, onCommit }
+    const { readsPosition, isDistributed } = this.#options
+    const options = { lockTimeout_ms, hasBegun: begun !== undefined, readsPosition, isDistributed, onCommit }
     const outcomes = await this.#orRollBack(connection, () => recordBatch(connection, events, options))
     this.#warmConnections.push(connection)
     return outcomes

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from '../app.ts'
 import type { Config, TracingOptions } from '../config.ts'
+import { detectDistribution } from '../database/distribution.ts'
 import { connect, connectShared, openWritePool } from '../database/open.ts'
 import { Replicas } from '../database/replicas.ts'
 import type { Peers } from '../http/peers.ts'
@@ -71,6 +72,7 @@ async function openApps(
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
   const db = connectShared(databaseUrl, { max: read, ...timeouts })
   cleanup.defer(() => db.destroy())
+  await detectDistribution(db)
   const writePool = openWritePool(databaseUrl, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
   const importPool = openWritePool(databaseUrl, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })

@@ -34,6 +34,8 @@ afterAll(async () => {
   await api.close()
 })
 
+const PROJECTS = ['demo', 'other', 'third']
+
 const codeOf = (error: unknown) => toApiError(error).errorCode
 const named = (...values: string[]) => values.map((value, i) => ({ key: `k${i}`, value }))
 
@@ -89,9 +91,15 @@ describe('events that arrive together', () => {
   test('fill a batch up to its limit from several projects', async () => {
     const small = new Recorder(pool, { maxBatchSize: 4 })
     const transactions = await transactionsOf(() =>
-      Promise.all(
-        Array.from({ length: 9 }, (_, i) => small.record(['demo', 'other', 'third'][i % 3] ?? '', parsedEvent())),
-      ),
+      Promise.all(Array.from({ length: 9 }, (_, i) => small.record(PROJECTS[i % 3] ?? '', parsedEvent()))),
+    )
+    expect(transactions).toBe(3)
+  })
+
+  test('fill a batch for each project where the database is distributed', async () => {
+    const distributed = new Recorder(pool, { isDistributed: true })
+    const transactions = await transactionsOf(() =>
+      Promise.all(Array.from({ length: 9 }, (_, i) => distributed.record(PROJECTS[i % 3] ?? '', parsedEvent()))),
     )
     expect(transactions).toBe(3)
   })

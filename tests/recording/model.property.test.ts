@@ -15,13 +15,15 @@ import { Project, type RecordedEvent, type Response } from './model.ts'
 let database: TestDatabase
 let pool: pg.Pool
 let importPool: pg.Pool
-let recorder: Recorder
+/** So small that posts sent together also end up in different batches. */
+const SETTINGS = { maxBatchSize: 3 }
+/** In both forms of the queries. */
+const recorders: Recorder[] = []
 beforeAll(async () => {
   database = await createTestDatabase()
   importPool = createPool(database.url, { max: 1 })
   pool = openWritePool(database.url, { max: 4 })
-  // So small that posts sent together also end up in different batches.
-  recorder = new Recorder(pool, { maxBatchSize: 3 })
+  for (const isDistributed of [false, true]) recorders.push(new Recorder(pool, { ...SETTINGS, isDistributed }))
 })
 afterAll(async () => {
   await pool.end()
@@ -116,6 +118,7 @@ class History {
   /** The service's ids by those of the model. */
   readonly ids = new Map<string, string>()
   readonly eventIds = new Map<RecordedEvent, string>()
+  readonly #recorder: Recorder
   readonly #sent: { post: PostStep; contact_id?: string }[] = []
   #entries = 0
   #views = 0
@@ -123,6 +126,7 @@ class History {
 
   constructor() {
     histories += 1
+    this.#recorder = recorders[histories % 2] as Recorder
     this.projectIds = ['a', 'b'].map((name) => `${histories}-${name}`)
     // A new id sorts before the imported ones, as a UUIDv7 of this century does.
     this.models = this.projectIds.map(() => new Project((kind) => `0-${kind}-${this.#new++}`))
@@ -216,7 +220,7 @@ class History {
     })
     const outcomes = await Promise.all(
       sent.map(({ post, body: { name, props, identifiers, ...body } }) =>
-        recorder
+        this.#recorder
           .record(
             this.projectIds[post.project] as string,
             parsedEvent({

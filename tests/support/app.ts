@@ -4,6 +4,7 @@ import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import type { components } from '../../generated/api.ts'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
+import { detectDistribution, markDistributed } from '../../src/database/distribution.ts'
 import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
@@ -75,6 +76,8 @@ export interface TestAppOptions {
   pruning?: PrunerOptions
   readGate?: AppParts['readGate']
   replicas?: AppParts['replicas']
+  /** Whether the queries have the form for a distributed database; without it as TEST_DISTRIBUTED says. */
+  isDistributed?: boolean
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
 }
@@ -124,6 +127,8 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   const address = options.reach?.(database.url) ?? database.url
   const timeouts = { statementTimeout_ms: 10_000, queryTimeout_ms: options.queryTimeout_ms ?? 15_000 }
   const readDb = connectShared(address, { max: 2, ...timeouts })
+  await detectDistribution(readDb)
+  if (options.isDistributed ?? process.env.TEST_DISTRIBUTED === 'yes') markDistributed(readDb)
   const writePool = openWritePool(address, { max: 4, ...timeouts })
   const importPool = openWritePool(address, { max: 4, ...timeouts })
   const pruning = options.pruning && { db: connect(address, { max: 1, ...timeouts }), ...options.pruning }

@@ -1,0 +1,69 @@
+import { type CompiledQuery, sql } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { markDistributed } from '../../src/database/distribution.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import type { NamedQuery } from '../../src/database/prepared.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { OF_ALL_PROJECTS, QUERIES } from './queries.ts'
+
+// A Citus cluster sends a statement to the one node that has the project only if PostgreSQL's planner finds every table
+// compared with a single project (ADR 0033): so does plain PostgreSQL's.
+
+let database: TestDatabase
+let db: Database
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 1 })
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+/** A node of a plan in the JSON of EXPLAIN. */
+interface PlanNode {
+  'Relation Name'?: string
+  Plans?: PlanNode[]
+  [condition: string]: unknown
+}
+
+/** The scans of tables in a plan, each with all that it has, its bitmap index scans included. */
+function scansOf(node: PlanNode): { table: string; text: string }[] {
+  const below = (node.Plans ?? []).flatMap(scansOf)
+  const table = node['Relation Name']
+  return table === undefined ? below : [{ table, text: JSON.stringify(node) }, ...below]
+}
+
+async function planOf({ sql: text, parameters }: CompiledQuery): Promise<PlanNode> {
+  return db.connection().execute(async (session) => {
+    await sql`SET plan_cache_mode = force_generic_plan`.execute(session)
+    await sql.raw(`PREPARE routed AS ${text}`).execute(session)
+    const values = parameters.map(() => 'NULL').join()
+    const call = parameters.length === 0 ? 'routed' : `routed(${values})`
+    const { rows } = await sql
+      .raw<{ 'QUERY PLAN': [{ Plan: PlanNode }] }>(`EXPLAIN (FORMAT JSON) EXECUTE ${call}`)
+      .execute(session)
+    await sql`DEALLOCATE routed`.execute(session)
+    return rows[0]?.['QUERY PLAN'][0].Plan as PlanNode
+  })
+}
+
+/** A comparison of the project with a parameter of the statement. */
+const BOUND = /\(project_id = (\$\d+|\(\$\d+\)::text|ANY \(\$\d+\))\)/
+
+test.each(QUERIES.filter(([name]) => !OF_ALL_PROJECTS.includes(name)))(
+  '%s compares each table with one project',
+  async (_, __, run) => {
+    const sent: NamedQuery[] = []
+    const executeQuery = async (one: NamedQuery) => {
+      sent.push(one)
+      return { rows: [] }
+    }
+    const distributed = { executeQuery } as unknown as Database
+    markDistributed(distributed)
+    await run(distributed)
+    const scans = scansOf(await planOf(sent[0] as NamedQuery))
+    expect(scans.filter(({ text }) => !BOUND.test(text))).toEqual([])
+  },
+)
