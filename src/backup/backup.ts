@@ -4,6 +4,7 @@ import { pipeline } from 'node:stream/promises'
 import { createGzip } from 'node:zlib'
 import type pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
+import { refuseDistribution } from '../database/distribution.ts'
 import { describeRelease } from '../release.ts'
 import { withClient } from '../transfer/client.ts'
 import { type BackupHeader, END_OF_ROWS, type End, FORMAT, type TableHeader } from './format.ts'
@@ -26,7 +27,7 @@ export interface BackupProgress {
  *
  * @param output written with backpressure, and not ended
  * @returns how many rows of each table were written
- * @throws NoSchemaError; what the output throws; database errors
+ * @throws NoSchemaError; Error on a Citus cluster; what the output throws; database errors
  */
 export async function backUp(
   pool: pg.Pool,
@@ -36,6 +37,10 @@ export async function backUp(
   return withClient(pool, async (client) => {
     const tables = await readTables(client)
     if (tables.length === 0) throw new NoSchemaError('the database has no tables')
+    await refuseDistribution(
+      (text) => client.query(text),
+      "Its nodes have no common snapshot; copy single projects with flowtrail export, or use Citus's own backups",
+    )
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     // Before the snapshot, in which a table that was rewritten meanwhile would be empty.
     await client.query(`LOCK TABLE ${identifiers(tables.map(({ table }) => table))} IN ACCESS SHARE MODE`)

@@ -1,8 +1,21 @@
 import { sql } from 'kysely'
 import type { Database } from './pool.ts'
 
-// On a Citus cluster all tables are distributed by project over its nodes. A statement must compare every table with the id of
-// one project, or it asks all nodes, if it can be run at all (ADR 0033).
+// On a Citus cluster the tables are distributed by project over its nodes. A statement must compare every table with one
+// project, or it asks all nodes, if it can be run at all (ADR 0033).
+
+/** Runs a statement on the database. */
+type Query = (text: string) => Promise<{ rows: unknown[] }>
+
+/** Whether the tables are distributed. @throws database errors */
+export async function findDistribution(query: Query): Promise<boolean> {
+  const { rows: citus } = await query(`SELECT WHERE to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL`)
+  if (citus.length === 0) return false
+  const projects = await query(
+    `SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('public.projects')`,
+  )
+  return projects.rows.length > 0
+}
 
 const distributed = new WeakSet<Database>()
 
@@ -11,16 +24,18 @@ export const markDistributed = (db: Database): unknown => distributed.add(db)
 
 export const isDistributed = (db: Database): boolean => distributed.has(db)
 
-/**
- * Finds out whether the tables are distributed, and marks the database if they are.
- * @throws database errors
- */
+/** Marks the database if its tables are distributed. @throws database errors */
 export async function detectDistribution(db: Database): Promise<boolean> {
-  const { rows } = await sql<{ is_citus: boolean }>`
-    SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL AS is_citus`.execute(db)
-  if (!rows[0]?.is_citus) return false
-  const { rows: tables } = await sql`
-    SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('public.projects')`.execute(db)
-  if (tables.length > 0) markDistributed(db)
-  return tables.length > 0
+  const found = await findDistribution((text) => sql.raw(text).execute(db))
+  if (found) markDistributed(db)
+  return found
+}
+
+/**
+ * For what cannot be done on a cluster.
+ * @param reason why, and what to do instead, in sentences
+ * @throws Error with the reason when the tables are distributed; database errors
+ */
+export async function refuseDistribution(query: Query, reason: string): Promise<void> {
+  if (await findDistribution(query)) throw new Error(`The database is distributed by Citus. ${reason}`)
 }

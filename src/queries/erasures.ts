@@ -1,6 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
+import { refuseDistribution } from '../database/distribution.ts'
 import { SMALL_ROW_bytes, sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
@@ -136,10 +137,14 @@ const STATISTICS = 'pg_catalog.pg_statistic'
  *
  * @param onWait called with what it has to wait for, once for each table
  * @returns how many it has rewritten
- * @throws Error when the role may not rewrite a table; those before it are rewritten
+ * @throws Error on a Citus cluster, and when the role may not rewrite a table; those before it are rewritten
  */
 export async function rewriteTables(db: Database, onWait: (reason: string) => void = () => {}): Promise<number> {
   return db.connection().execute(async (session) => {
+    await refuseDistribution(
+      (text) => sql.raw(text).execute(session),
+      'Transactions of its other nodes cannot be waited for; run VACUUM (FULL, ANALYZE) on every node when none is open',
+    )
     await sql`SET lock_timeout = ${sql.lit(LOCK_TIMEOUT_ms)}`.execute(session)
     await untilNoneSees(session, onWait)
     for (const table of OF_PROJECT) await rewrite(session, table, onWait)

@@ -72,7 +72,11 @@ async function openApps(
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
   const db = connectShared(databaseUrl, { max: read, ...timeouts })
   cleanup.defer(() => db.destroy())
-  await detectDistribution(db)
+  if ((await detectDistribution(db)) && config.databaseReplicaUrls.length > 0) {
+    throw new Error(
+      'DATABASE_REPLICA_URLS names replicas of one server, but the database is distributed by Citus over several. Leave it out',
+    )
+  }
   const writePool = openWritePool(databaseUrl, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
   const importPool = openWritePool(databaseUrl, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })

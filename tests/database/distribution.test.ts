@@ -1,0 +1,54 @@
+import { PassThrough } from 'node:stream'
+import { sql } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { backUp } from '../../src/backup/backup.ts'
+import { detectDistribution, isDistributed } from '../../src/database/distribution.ts'
+import { connect } from '../../src/database/open.ts'
+import { createPool, type Database } from '../../src/database/pool.ts'
+import { rewriteTables } from '../../src/queries/erasures.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { runFlowtrail } from '../support/service.ts'
+
+let database: TestDatabase
+let db: Database
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 1 })
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+/** Makes the database look like that of a Citus cluster. */
+async function pretendCitus(): Promise<void> {
+  await db.connection().execute(async (session) => {
+    await sql`SET allow_system_table_mods = on`.execute(session)
+    await sql`CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass)`.execute(session)
+    await sql`GRANT SELECT ON pg_catalog.pg_dist_partition TO public`.execute(session)
+    await sql`SET allow_system_table_mods = off`.execute(session)
+  })
+}
+
+test('a database is distributed if Citus has distributed its tables, and then some things are refused', async () => {
+  expect(await detectDistribution(db)).toBe(false)
+  await pretendCitus()
+  // The extension alone is not enough.
+  expect(await detectDistribution(db)).toBe(false)
+  expect(isDistributed(db)).toBe(false)
+  await sql`INSERT INTO pg_catalog.pg_dist_partition VALUES ('projects'::regclass)`.execute(db)
+  expect(await detectDistribution(db)).toBe(true)
+  expect(isDistributed(db)).toBe(true)
+
+  const refused = 'The database is distributed by Citus. '
+  const pool = createPool(database.url, { max: 1 })
+  await expect(backUp(pool, new PassThrough())).rejects.toThrow(`${refused}Its nodes have no common snapshot`)
+  await pool.end()
+  await expect(rewriteTables(db)).rejects.toThrow(`${refused}Transactions of its other nodes`)
+  const { exit, stderr } = runFlowtrail(['serve'], {
+    ...{ DATABASE_URL: database.url, PORT: '0' },
+    DATABASE_REPLICA_URLS: 'postgres://replica.invalid/flowtrail',
+  })
+  expect(await exit).toBe(1)
+  expect(stderr()).toMatch(/^flowtrail: DATABASE_REPLICA_URLS names replicas of one server, but .+ Leave it out\n$/)
+})
