@@ -166,8 +166,12 @@ export class Recorder {
     return this.#queues.values().some(({ state }) => state === SOURCE_STATES[kind])
   }
 
-  /** Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. */
+  /**
+   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. Batches of
+   * one project need none: in turn they would all wait for each other.
+   */
   get #takesTurns(): boolean {
+    if (this.#options.isDistributed) return false
     const now_ms = performance.now()
     return now_ms < this.#isContendedUntil_ms && now_ms >= this.#isLockStuckUntil_ms
   }

@@ -27,10 +27,10 @@ beforeEach(() => {
   recorder = createRecorder()
 })
 
-function createRecorder(observer = NO_OBSERVER, turnTimeout_ms = 10_000): Recorder {
+function createRecorder(observer = NO_OBSERVER, tuning = {}): Recorder {
   const pool = openWritePool(api.databaseUrl, { max: 4 })
   onTestFinished(() => pool.end())
-  return new Recorder(pool, { lockTimeout_ms: 10_000, turnTimeout_ms }, observer)
+  return new Recorder(pool, { lockTimeout_ms: 10_000, turnTimeout_ms: 10_000, ...tuning }, observer)
 }
 
 const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())
@@ -77,6 +77,12 @@ test('one that finds a project locked takes turns for a second', async () => {
   await contend()
   advance(CONTENTION_ms - 1)
   await expectTurn()
+})
+
+test('one whose batches are of one project each takes none', async () => {
+  recorder = createRecorder(NO_OBSERVER, { isDistributed: true })
+  await contend()
+  await expectNoTurn()
 })
 
 test('one that nobody kept waiting meanwhile takes none any more', async () => {
@@ -166,7 +172,7 @@ test('a connection that breaks while it waits for its turn delays its batch, whi
 })
 
 test('a lock that is not given back delays one batch, and the next one only later', async () => {
-  recorder = createRecorder(NO_OBSERVER, 100)
+  recorder = createRecorder(NO_OBSERVER, { turnTimeout_ms: 100 })
   await contend()
   const turn = await holdTurn()
   const { lockTimeouts } = watchStatements()
