@@ -20,7 +20,11 @@ export const postmasterPid = async (dataDir: string) =>
 
 /** Sends a signal to the postmaster and all its processes. */
 export async function signalPostgres(dataDir: string, signal: NodeJS.Signals): Promise<void> {
-  const pid = await postmasterPid(dataDir)
+  await signalFamily(await postmasterPid(dataDir), signal)
+}
+
+/** Sends a signal to a process and its children. */
+export async function signalFamily(pid: number, signal: NodeJS.Signals): Promise<void> {
   const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)])
   for (const one of [pid, ...stdout.trim().split('\n').map(Number)]) {
     try {

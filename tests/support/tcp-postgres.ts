@@ -8,6 +8,7 @@ import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { chooseAccount } from '../../db/embedded/account.ts'
 import { findBinaries } from '../../db/embedded/binaries.ts'
+import { signalFamily } from './embedded-postgres.ts'
 import { freePort } from './service.ts'
 
 const run = promisify(execFile)
@@ -139,12 +140,9 @@ async function setOwner(directory: string, owner: number): Promise<void> {
 }
 
 /** Stops all processes of a server for a while. @returns what lets them go on */
-export async function freeze({ process: { pid } }: Standby): Promise<() => void> {
-  const { stdout } = await run('pgrep', ['-P', String(pid)])
-  const pids = [Number(pid), ...stdout.trim().split('\n').map(Number)]
-  const signal = (name: NodeJS.Signals) => pids.forEach((one) => void process.kill(one, name))
-  signal('SIGSTOP')
-  return () => signal('SIGCONT')
+export async function freeze({ process: { pid } }: Standby): Promise<() => Promise<void>> {
+  await signalFamily(Number(pid), 'SIGSTOP')
+  return () => signalFamily(Number(pid), 'SIGCONT')
 }
 
 /** Waits until a process has written this to standard error. @throws Error with what it has written, if it ends before */

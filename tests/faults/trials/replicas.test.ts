@@ -213,9 +213,9 @@ test('no read fails while a replica freezes, ends and comes back, or is promoted
     for (const service of services) await expect.poll(() => isUsable(service, standby), { interval: 20 }).toBe(false)
     return performance.now() - start_ms
   }
-  const frozen = await freeze(first)
+  const thaw = await freeze(first)
   const frozen_ms = await untilLeft(first)
-  frozen()
+  await thaw()
   for (const service of services) await untilUsable(service, first)
 
   first.process.kill('SIGKILL')
