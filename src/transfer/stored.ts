@@ -184,17 +184,20 @@ export const COPIES: Copy[] = [
 
 const found = new WeakMap<pg.ClientBase, Stored>()
 
-/** How a connection's database is to be merged into, which is looked up once. @throws database errors */
+/** Has imports on a connection copy what is stored, as on a cluster. */
+export const markDistributed = (client: pg.ClientBase): unknown => found.set(client, COPIED)
+
+/** Where imports on a connection find what is stored, which is found out once. @throws database errors */
 export async function storedOn(client: pg.ClientBase): Promise<Stored> {
   const stored = found.get(client) ?? ((await isDistributed(client)) ? COPIED : IN_PLACE)
   found.set(client, stored)
   return stored
 }
 
-/** Whether the tables are those of a Citus cluster. */
+/** Whether the tables are distributed by Citus. */
 async function isDistributed(client: pg.ClientBase): Promise<boolean> {
-  const [hasCitus] = (await client.query(`SELECT FROM to_regclass('pg_dist_partition') c WHERE c IS NOT NULL`)).rows
-  if (!hasCitus) return false
-  const { rows } = await client.query(`SELECT FROM pg_dist_partition WHERE logicalrelid = to_regclass('projects')`)
-  return rows.length > 0
+  const { rows } = await client.query(`SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL AS is_citus`)
+  if (!rows[0].is_citus) return false
+  const projects = `SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('projects')`
+  return (await client.query(projects)).rows.length > 0
 }
