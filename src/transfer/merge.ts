@@ -176,7 +176,7 @@ export class Merge {
 
     this.#step('deduplicating')
     await this.#run([
-      ...(this.#isSmall ? [{ sql: PREFER_LOOK_UPS }] : []),
+      ...(this.#isSmall && !this.#stored.isCopied ? [{ sql: PREFER_LOOK_UPS }] : []),
       ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
       ...this.#kinds.filter((kind) => kind !== 'event').flatMap((kind) => this.#deduplicate(kind)),
       ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),

@@ -90,8 +90,8 @@ const merged = (kind: StagedKind, columns: string) => keysIn(kind, mergedTable(k
 /**
  * Copies the rows of a kind that have one of the keys, each once.
  *
- * Citus sends a common table expression to the shard of a project that a statement names: so the shard looks up the keys.
- * Joined without one, or with a project that is merely joined, it would be refused, or would ask every shard.
+ * Citus sends the result of a common table expression to the shard of the project that the statement names. There OFFSET 0 makes
+ * the planner look up each key, whether or not it has statistics of the shard.
  *
  * @param by the columns of the keys besides the project
  * @param options.large a column that is only copied of the rows that the lines are to change or repeat
@@ -120,7 +120,9 @@ function copy(
     sql: `INSERT INTO ${table} (${columns})
       WITH k AS MATERIALIZED (SELECT DISTINCT * FROM (${keys.map(({ sql }) => sql).join(' UNION ALL ')}) keys)${given[0] ?? ''}
       SELECT ${values} FROM k
-      JOIN ${TARGET_TABLES[kind]} t ON t.project_id = $1 AND t.${by} = k.${by} AND ${condition} ${given[1] ?? ''}`,
+      CROSS JOIN LATERAL (
+        SELECT ${columns} FROM ${TARGET_TABLES[kind]} t WHERE t.project_id = $1 AND t.${by} = k.${by} AND ${condition} OFFSET 0
+      ) t ${given[1] ?? ''}`,
   }
 }
 
