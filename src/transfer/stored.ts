@@ -87,42 +87,45 @@ const keysIn = (kind: StagedKind, table: string, columns: string, condition = 't
 const staged = (kind: StagedKind, columns: string) => keysIn(kind, stagedTable(kind), columns)
 const merged = (kind: StagedKind, columns: string) => keysIn(kind, mergedTable(kind), columns)
 
+interface CopyOptions {
+  table?: string
+  /** The condition that a row, `t`, is copied. */
+  condition?: string
+  /** A column that is left out where no line is of the same record. */
+  large?: string
+}
+
 /**
  * Copies the rows of a kind that have one of the keys, each once.
  *
  * Citus sends the result of a common table expression to the shard of the project that the statement names. There OFFSET 0 makes
  * the planner look up each key, whether or not it has statistics of the shard.
  *
- * @param by the columns of the keys besides the project
- * @param options.large a column that is only copied of the rows that the lines are to change or repeat
+ * @param by the column of the keys
  */
 function copy(
   kind: StagedKind,
   by: string,
   keys: Keys[],
-  { large, table = copyTable(kind), condition = 'true' }: { large?: string; table?: string; condition?: string } = {},
+  { table = copyTable(kind), condition = 'true', large }: CopyOptions = {},
 ): Copy {
   const columns = givenColumns(kind)
-  const key = MERGE_RULES[kind].key.filter((column) => column !== 'project_id')
-  const given = large
-    ? [
-        `, given AS MATERIALIZED (${merged(kind, String(key)).sql})`,
-        `LEFT JOIN given ON ${columnsEqual('given', 't', key)}`,
-      ]
-    : []
+  const [, ...key] = MERGE_RULES[kind].key
   const values = columns.map((column) =>
-    column === large ? `CASE WHEN given.${key[0]} IS NOT NULL THEN t.${column} END` : `t.${column}`,
+    column === large ? `CASE WHEN m.${key[0]} IS NOT NULL THEN t.${column} END` : `t.${column}`,
   )
   return {
     table,
     columns: `SELECT ${columns} FROM ${TARGET_TABLES[kind]}`,
     kinds: keys.map((one) => one.kind),
     sql: `INSERT INTO ${table} (${columns})
-      WITH k AS MATERIALIZED (SELECT DISTINCT * FROM (${keys.map(({ sql }) => sql).join(' UNION ALL ')}) keys)${given[0] ?? ''}
+      WITH k AS MATERIALIZED (SELECT DISTINCT * FROM (${keys.map(({ sql }) => sql).join(' UNION ALL ')}) k)
+      ${large ? `, m AS MATERIALIZED (${merged(kind, String(key)).sql})` : ''}
       SELECT ${values} FROM k
       CROSS JOIN LATERAL (
         SELECT ${columns} FROM ${TARGET_TABLES[kind]} t WHERE t.project_id = $1 AND t.${by} = k.${by} AND ${condition} OFFSET 0
-      ) t ${given[1] ?? ''}`,
+      ) t
+      ${large ? `LEFT JOIN m ON ${columnsEqual('m', 't', key)}` : ''}`,
   }
 }
 
@@ -157,7 +160,7 @@ export const COPIES: Copy[] = [
   copy('entry', 'entry_id', [merged('entry', 'entry_id'), keysIn('event', REFERENCED_ENTRIES, 'entry_id')], {
     large: 'entry_data',
   }),
-  // Of events, those of the modules of their entries, which are stored or on lines.
+  // All versions of a module: of those of events, whose entries are stored or on lines, one is in effect.
   copy(
     'module_version',
     'module_id',
