@@ -3,12 +3,14 @@ import type { ImportIssue } from './issues.ts'
 import {
   columnsEqual,
   DUPLICATE_EVENTS,
+  digestOfContactId,
   MERGE_RULES,
   mergedTable,
   REFERENCED_ENTRIES,
   referencesTable,
 } from './merge-rules.ts'
-import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+import { STAGED_KINDS, type StagedKind, stagedTable } from './stage.ts'
+import type { Stored } from './stored.ts'
 
 /** The issue on the earlier line; the first one if both are on the same line. */
 export const earlierIssue = (a?: ImportIssue, b?: ImportIssue): ImportIssue | undefined =>
@@ -23,13 +25,13 @@ export interface Check {
   message: string
 }
 
-function missingParent(kind: StagedKind, parent: StagedKind): Check {
+function missingParent(kind: StagedKind, parent: StagedKind, { tables }: Stored): Check {
   const { key } = MERGE_RULES[parent]
   return {
     kind,
     message: `no ${parent} with this id is stored or on an earlier line`,
     sql: `SELECT i.line, '/${key.at(-1)}' AS field FROM ${referencesTable(kind)} i
-      WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES[parent]} p WHERE ${columnsEqual('p', 'i', key)})
+      WHERE NOT EXISTS (SELECT FROM ${tables[parent]} p WHERE ${columnsEqual('p', 'i', key)})
         AND NOT EXISTS (SELECT FROM ${mergedTable(parent)} p WHERE ${columnsEqual('p', 'i', key)} AND p.line < i.line)
       ORDER BY i.line`,
   }
@@ -39,7 +41,7 @@ function missingParent(kind: StagedKind, parent: StagedKind): Check {
 const firstFieldWhere = (columns: string[], condition: (column: string) => string) =>
   `CASE ${columns.map((column) => `WHEN ${condition(column)} THEN '/${column}'`).join(' ')} END`
 
-function changedImmutableColumn(kind: StagedKind): Check {
+function changedImmutableColumn(kind: StagedKind, { tables }: Stored): Check {
   const { key, immutable, conflict } = MERGE_RULES[kind]
   const differs = (column: string) => `i.${column} <> COALESCE(t.${column}, m.${column})`
   const field =
@@ -53,7 +55,7 @@ function changedImmutableColumn(kind: StagedKind): Check {
         SELECT i.line, ${kind === 'identifier' ? 'i.ordinal' : '0'} AS ordinal, ${field} AS field
         FROM ${stagedTable(kind)} i
         JOIN ${mergedTable(kind)} m ON ${columnsEqual('m', 'i', key)}
-        LEFT JOIN ${TARGET_TABLES[kind]} t ON ${columnsEqual('t', 'i', key)}
+        LEFT JOIN ${tables[kind]} t ON ${columnsEqual('t', 'i', key)}
       ) compared WHERE field IS NOT NULL ORDER BY line, ordinal`,
   }
 }
@@ -73,11 +75,11 @@ const identifierIsContactId = (contacts: string, condition: string): Check => ({
 })
 
 /** Finds new contacts whose id is already such an identifier of another contact, which the given query finds. */
-const contactIdIsIdentifier = (claim: string): Check => ({
+const contactIdIsIdentifier = (claim: string, { tables }: Stored): Check => ({
   kind: 'contact',
   message: `is already the identifier ${CONTACT_ID_KEY} of another contact, so no contact can have this id`,
   sql: `SELECT m.line, '/contact_id' AS field FROM ${mergedTable('contact')} m
-    WHERE NOT EXISTS (SELECT FROM contacts c WHERE c.project_id = m.project_id AND c.contact_id = m.contact_id)
+    WHERE NOT EXISTS (SELECT FROM ${tables.contact} c WHERE c.project_id = m.project_id AND c.contact_id = m.contact_id)
       AND EXISTS (${claim})
     ORDER BY m.line`,
 })
@@ -91,41 +93,55 @@ const GIVEN: Record<string, string> = {
   total_pages: 'i.total_pages_given',
 }
 
-const PARENT_CHECKS = STAGED_KINDS.flatMap((kind) =>
-  MERGE_RULES[kind].parents.map((parent) => ({ parent, check: missingParent(kind, parent) })),
-)
+const parentChecks = (stored: Stored) =>
+  STAGED_KINDS.flatMap((kind) =>
+    MERGE_RULES[kind].parents.map((parent) => ({ parent, check: missingParent(kind, parent, stored) })),
+  )
 
 /** The checks to run before new projects are inserted; afterwards every project would count as stored. */
-export const PROJECT_CHECKS = PARENT_CHECKS.filter(({ parent }) => parent === 'project').map(({ check }) => check)
+export const projectChecks = (stored: Stored): Check[] =>
+  parentChecks(stored)
+    .filter(({ parent }) => parent === 'project')
+    .map(({ check }) => check)
 
 /** The checks to run while the projects are locked. */
-export const CHECKS: Check[] = [
-  ...PARENT_CHECKS.filter(({ parent }) => parent !== 'project').map(({ check }) => check),
-  ...STAGED_KINDS.filter((kind) => MERGE_RULES[kind].immutable.length > 0).map(changedImmutableColumn),
+export const checks = (stored: Stored): Check[] => [
+  ...parentChecks(stored)
+    .filter(({ parent }) => parent !== 'project')
+    .map(({ check }) => check),
+  ...STAGED_KINDS.filter((kind) => MERGE_RULES[kind].immutable.length > 0).map((kind) =>
+    changedImmutableColumn(kind, stored),
+  ),
   {
     kind: 'module',
     message: 'must have a published version, stored or in the same import',
     sql: `SELECT m.line, '/module_id' AS field FROM ${mergedTable('module')} m
-      WHERE NOT EXISTS (SELECT FROM module_versions v WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])}
+      WHERE NOT EXISTS (SELECT FROM ${stored.tables.module_version} v WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])}
           AND v.published_at IS NOT NULL)
         AND NOT EXISTS (SELECT FROM ${mergedTable('module_version')} v
           WHERE ${columnsEqual('v', 'm', ['project_id', 'module_id'])} AND v.published_at IS NOT NULL)
       ORDER BY m.line`,
   },
-  identifierIsContactId('contacts', 'true'),
+  identifierIsContactId(stored.tables.contact, 'true'),
   identifierIsContactId(mergedTable('contact'), 'c.line < i.line'),
-  contactIdIsIdentifier(`SELECT FROM contact_identifiers s WHERE s.project_id = m.project_id
-    AND s.digest = sha256('\\x${Buffer.from(`${CONTACT_ID_KEY}\0s`).toString('hex')}' || convert_to(m.contact_id, 'UTF8'))`),
-  contactIdIsIdentifier(`SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
-    AND i.claimed_contact_id = m.contact_id AND i.line < m.line`),
+  contactIdIsIdentifier(
+    `SELECT FROM ${stored.tables.identifier} s WHERE s.project_id = m.project_id
+    AND s.digest = ${digestOfContactId('m.contact_id')}`,
+    stored,
+  ),
+  contactIdIsIdentifier(
+    `SELECT FROM ${stagedTable('identifier')} i WHERE i.project_id = m.project_id
+    AND i.claimed_contact_id = m.contact_id AND i.line < m.line`,
+    stored,
+  ),
   {
     kind: 'event',
     message: 'no such version of the module is stored or on an earlier line',
     sql: `SELECT i.line, '/module_version_number' AS field FROM ${REFERENCED_ENTRIES} i
-      LEFT JOIN entries e ON ${columnsEqual('e', 'i', ['project_id', 'entry_id'])}
+      LEFT JOIN ${stored.tables.entry} e ON ${columnsEqual('e', 'i', ['project_id', 'entry_id'])}
       LEFT JOIN ${mergedTable('entry')} m ON ${columnsEqual('m', 'i', ['project_id', 'entry_id'])}
       WHERE i.module_version_number IS NOT NULL
-        AND NOT EXISTS (SELECT FROM module_versions v WHERE v.project_id = i.project_id
+        AND NOT EXISTS (SELECT FROM ${stored.tables.module_version} v WHERE v.project_id = i.project_id
           AND v.module_id = COALESCE(e.module_id, m.module_id) AND v.version_number = i.module_version_number)
         AND NOT EXISTS (SELECT FROM ${mergedTable('module_version')} v WHERE v.project_id = i.project_id
           AND v.module_id = COALESCE(e.module_id, m.module_id) AND v.version_number = i.module_version_number
@@ -139,7 +155,7 @@ export const CHECKS: Check[] = [
         SELECT i.line, ${firstFieldWhere(MERGE_RULES.event.firstWins, (column) =>
           [GIVEN[column], `i.${column} IS DISTINCT FROM t.${column}`].filter(Boolean).join(' AND '),
         )} AS field
-        FROM ${stagedTable('event')} i JOIN events t ON ${columnsEqual('t', 'i', MERGE_RULES.event.key)}
+        FROM ${stagedTable('event')} i JOIN ${stored.tables.event} t ON ${columnsEqual('t', 'i', MERGE_RULES.event.key)}
       ) compared WHERE field IS NOT NULL ORDER BY line`,
   },
   {

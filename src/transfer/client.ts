@@ -8,7 +8,7 @@ export interface Timeouts {
   lock_timeout: number
 }
 
-const NO_TIMEOUTS: Timeouts = { statement_timeout: 0, idle_in_transaction_session_timeout: 0, lock_timeout: 0 }
+export const NO_TIMEOUTS: Timeouts = { statement_timeout: 0, idle_in_transaction_session_timeout: 0, lock_timeout: 0 }
 
 /**
  * Begins a transaction with enough memory to sort, and with quick ANALYZEs: planning a merge takes table sizes and rough

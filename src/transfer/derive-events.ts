@@ -1,7 +1,8 @@
 import { PAGE_VIEWED } from '../domain/event.ts'
-import { AFFECTED_PROJECTS, columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
+import { columnsEqual, DERIVED_EVENTS, REFERENCED_ENTRIES } from './merge-rules.ts'
 import { FIELDS } from './records.ts'
 import { COLUMNS, stagedTable } from './stage.ts'
+import type { Stored } from './stored.ts'
 
 const EVENT_COLUMNS = Object.keys(FIELDS.event)
 
@@ -32,12 +33,12 @@ export const IS_COMPLETE = 'max_page_given AND total_pages_given AND module_vers
  * OFFSET 0 makes the planner look up single entries instead of joining a whole table. Windows are partitioned by entry
  * before project because entries differ sooner, which makes the sort faster.
  */
-export const DERIVE_EVENTS = `
+export const deriveEvents = ({ written, pageViews, singly }: Stored) => `
   WITH incomplete_entries AS (
     SELECT i.project_id, i.entry_id, e.module_id
     FROM (SELECT DISTINCT project_id, entry_id FROM ${REFERENCED_ENTRIES} WHERE incomplete) i
     CROSS JOIN LATERAL (
-      SELECT e.module_id FROM entries e WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} OFFSET 0
+      SELECT e.module_id FROM ${written.entry} e WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} ${singly}
     ) e
   ), entry_events AS (
     SELECT line, ${COLUMNS.event} FROM ${stagedTable('event')}
@@ -45,8 +46,8 @@ export const DERIVE_EVENTS = `
     UNION ALL
     SELECT v.* FROM incomplete_entries i
     CROSS JOIN LATERAL (
-      SELECT NULL::bigint AS line, ${EVENT_COLUMNS}, true AS max_page_given, true AS total_pages_given FROM events e
-      WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' OFFSET 0
+      SELECT NULL::bigint AS line, ${EVENT_COLUMNS}, true AS max_page_given, true AS total_pages_given FROM ${pageViews} e
+      WHERE ${columnsEqual('e', 'i', ['project_id', 'entry_id'])} AND e.event_type = '${PAGE_VIEWED}' ${singly}
     ) v
   ), numbered AS (
     SELECT *, event_type = '${PAGE_VIEWED}' AS is_view, (row_number() OVER in_order)::integer AS ordinal
@@ -69,7 +70,7 @@ export const DERIVE_EVENTS = `
       array_agg(version_number ORDER BY published_at) AS numbers
     FROM (
       SELECT project_id, module_id, published_at, max(version_number) AS version_number
-      FROM module_versions
+      FROM ${written.module_version} v
       WHERE published_at IS NOT NULL
         AND (project_id, module_id) IN (SELECT project_id, module_id FROM incomplete_entries)
       GROUP BY project_id, module_id, published_at
@@ -86,7 +87,7 @@ export const DERIVE_EVENTS = `
  * projects. The projects must be locked. All have the time at which this statement begins, so that a clock that is set back
  * meanwhile does not change their order.
  */
-export const NUMBER_EVENTS = `
+export const numberEvents = ({ lastPositions }: Stored) => `
   SELECT i.*, greatest(p.position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
     + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
   FROM (
@@ -94,10 +95,4 @@ export const NUMBER_EVENTS = `
     UNION ALL
     SELECT line, ${EVENT_COLUMNS} FROM ${DERIVED_EVENTS}
   ) i
-  LEFT JOIN (
-    SELECT a.project_id, greatest(
-      (SELECT e.position FROM events e WHERE e.project_id = a.project_id ORDER BY e.position DESC LIMIT 1),
-      (SELECT r.position FROM erasures r WHERE r.project_id = a.project_id ORDER BY r.position DESC LIMIT 1)
-    ) AS position
-    FROM ${AFFECTED_PROJECTS} a
-  ) p ON p.project_id = i.project_id`
+  LEFT JOIN (${lastPositions}) p ON p.project_id = i.project_id`

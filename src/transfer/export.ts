@@ -38,14 +38,15 @@ const ORDER: Record<RecordType, string> = {
 }
 
 /** How each kind of column is written as JSON. The sessions of a pool use UTC. */
-export const AS_JSON: Record<Field['column'], (column: string) => string> = {
-  text: (column) => `to_json(${column})::text`,
-  integer: (column) => `${column}::text`,
-  timestamp: (column) => `'"' || to_char(${column}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"'`,
-  identifiers: () => `COALESCE((
+export const AS_JSON = {
+  text: (column: string) => `to_json(${column})::text`,
+  integer: (column: string) => `${column}::text`,
+  timestamp: (column: string) => `'"' || to_char(${column}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"'`,
+  /** @param ofProject a condition: a Citus cluster would ask all nodes, each for a snapshot of its own, without a value */
+  identifiers: (_: string, ofProject: string) => `COALESCE((
     SELECT json_agg(json_build_object('key', i.key, 'value', i.value)) FROM contact_identifiers i
-    WHERE i.project_id = t.project_id AND i.contact_id = t.contact_id), '[]')::text`,
-}
+    WHERE i.${ofProject} AND i.contact_id = t.contact_id), '[]')::text`,
+} satisfies Record<Field['column'], (column: string, ofProject: string) => string>
 
 /**
  * Exports a project in the format of an import (docs/semantics.md#export): every stored field in the order of
@@ -68,7 +69,7 @@ export async function exportProject(
     const summary = { bytes: 0, records: {} as Record<RecordType, number> }
     const ofProject = `project_id = ${client.escapeLiteral(projectId)}`
     const rows = RECORD_TYPES.map((type): Selection => [type, ofProject])
-    await pipeline(exportedLines(client, rows, summary, onProgress), output, { end: false })
+    await pipeline(exportedLines(client, ofProject, rows, summary, onProgress), output, { end: false })
     await client.query('COMMIT')
     return summary
   })
@@ -103,7 +104,7 @@ export async function exportContact(
     const keys = `SELECT '{"type":"idempotency_key"' || ${json} || '}'
       FROM idempotency_keys WHERE ${ofEvents} ORDER BY idempotency_key`
     const lines = async function* () {
-      yield* exportedLines(client, rows, summary, () => {})
+      yield* exportedLines(client, ofProject, rows, summary, () => {})
       yield* client.query(copyTo(verbatim(keys))) as AsyncIterable<Buffer>
     }
     await pipeline(lines, output, { end: false })
@@ -118,12 +119,13 @@ type Selection = [type: RecordType, condition: string]
 /** All lines, in chunks that need not end at a line break; keeps the summary up to date. */
 async function* exportedLines(
   client: pg.PoolClient,
+  ofProject: string,
   rows: readonly Selection[],
   summary: ExportSummary,
   onProgress: (progress: ExportProgress) => void,
 ): AsyncGenerator<Buffer> {
   for (const [type, condition] of rows) {
-    const copy = client.query(copyTo(copyLines(type, condition)))
+    const copy = client.query(copyTo(copyLines(type, ofProject, condition)))
     for await (const chunk of type === 'contact' ? sortedIdentifiers(copy) : (copy as AsyncIterable<Buffer>)) {
       yield chunk
       summary.bytes += chunk.length
@@ -135,10 +137,10 @@ async function* exportedLines(
   }
 }
 
-/** A COPY of the lines of one type. */
-function copyLines(type: RecordType, condition: string): string {
+/** A COPY of the lines of one type. @param ofProject the condition that a row is of the project */
+function copyLines(type: RecordType, ofProject: string, condition: string): string {
   const fields = Object.entries<Field>(FIELDS[type]).map(([name, { column, presence, nullable }]) => {
-    const json = AS_JSON[column](`t.${name}`)
+    const json = AS_JSON[column](`t.${name}`, ofProject)
     if (nullable) return `',"${name}":' || COALESCE(${json}, 'null')`
     return presence === 'required' ? `',"${name}":' || ${json}` : `COALESCE(',"${name}":' || ${json}, '')`
   })

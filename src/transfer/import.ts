@@ -1,13 +1,14 @@
 import type pg from 'pg'
 import { isPooler } from '../database/pooler-client.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
-import { beginLongTransaction, LazyTransaction, type Timeouts } from './client.ts'
+import { beginLongTransaction, LazyTransaction, NO_TIMEOUTS, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
 import { Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
-import { CREATE_TABLES_OF_TRANSACTION, EMPTY_TABLES, ensureTables, renewPlans } from './tables.ts'
+import { storedOn } from './stored.ts'
+import { createTablesOfTransaction, EMPTY_TABLES, ensureTables, renewPlans } from './tables.ts'
 
 export { ImportConflict, ImportError } from './issues.ts'
 
@@ -101,12 +102,15 @@ export async function importRecords(
   }
   const keepsTables = !isPooler(pool)
   const begin = async (client: pg.PoolClient) => {
+    const stored = await storedOn(client)
     if (keepsTables) {
-      await ensureTables(client)
-      await renewPlans(client)
+      await ensureTables(client, stored)
+      // The coordinator of a cluster does not know how large tables are, and plans nothing that reads them.
+      if (!stored.isCopied) await renewPlans(client)
     }
     await beginLongTransaction(client, 'READ COMMITTED', timeouts)
-    if (!keepsTables) await client.query(CREATE_TABLES_OF_TRANSACTION)
+    if (stored.isCopied) await client.query(setOnCluster(timeouts))
+    if (!keepsTables) await client.query(createTablesOfTransaction(stored))
   }
   const transaction = new LazyTransaction(connect, begin, keepsTables ? [EMPTY_TABLES] : [])
   try {
@@ -156,7 +160,8 @@ async function importInto(
   await addLines(splitter.end())
   await stage.finish()
 
-  const merge = new Merge(await transaction.client(), stage.rows, now, sizes, (step, merged_lines) =>
+  const client = await transaction.client()
+  const merge = new Merge(client, await storedOn(client), stage.rows, now, sizes, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   const merged = await merge.run()
@@ -172,6 +177,11 @@ async function importInto(
     type_mismatches: merge.typeMismatches,
   }
 }
+
+/** What a transaction on a Citus cluster needs: keys of any number are sent to shards, where locks are waited for. */
+const setOnCluster = ({ lock_timeout } = NO_TIMEOUTS) =>
+  `SET LOCAL citus.max_intermediate_result_size = -1; SET LOCAL citus.propagate_set_commands = 'local';
+   SET LOCAL lock_timeout = ${lock_timeout}`
 
 /** A large import makes the planner's statistics stale. The import is committed already, so a failure is harmless. */
 async function analyze(pool: pg.Pool): Promise<void> {

@@ -1,3 +1,4 @@
+import { CONTACT_ID_KEY } from '../domain/identifier.ts'
 import { FIELDS } from './records.ts'
 import { type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 
@@ -91,6 +92,12 @@ export const MERGE_RULES: Record<StagedKind, MergeRules> = {
   },
 }
 
+/** The columns that lines give a value of: all of the target table that are not assigned. */
+export function givenColumns(kind: StagedKind): string[] {
+  const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
+  return [...key, ...immutable, ...firstWins, ...lastWins]
+}
+
 /** The temporary table with one row per record: its first line, and its values merged from all of its lines. */
 export const mergedTable = (kind: StagedKind) => `merged_${TARGET_TABLES[kind]}`
 
@@ -114,6 +121,10 @@ export const DERIVED_EVENTS = 'derived_events'
 
 /** The temporary table of the lines of all events, completed, with their positions and in their order. */
 export const NUMBERED_EVENTS = 'numbered_events'
+
+/** SQL for the digest of the identifier that the id of a contact is. */
+export const digestOfContactId = (contact_id: string) =>
+  `sha256('\\x${Buffer.from(`${CONTACT_ID_KEY}\0s`).toString('hex')}' || convert_to(${contact_id}, 'UTF8'))`
 
 /** The condition that columns of two tables are equal. */
 export const columnsEqual = (left: string, right: string, columns: string[]) =>

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { timedQuery } from '../database/timed-query.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
-import { CHECKS, type Check, earlierIssue, PROJECT_CHECKS } from './checks.ts'
+import { type Check, checks, earlierIssue, projectChecks } from './checks.ts'
 import { isPipelined } from './client.ts'
 import { ImportConflict, type ImportIssue } from './issues.ts'
 import {
@@ -9,6 +9,7 @@ import {
   columnsEqual,
   DERIVED_EVENTS,
   DUPLICATE_EVENTS,
+  givenColumns,
   MERGE_RULES,
   mergedTable,
   NUMBERED_EVENTS,
@@ -16,7 +17,8 @@ import {
 } from './merge-rules.ts'
 import { storePageViews } from './page-views.ts'
 import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
-import { FILLED_TABLES } from './tables.ts'
+import { COPIED, COPIES, COPY_OF_PROJECTS, type Copy, IN_PLACE, type Stored } from './stored.ts'
+import { filledBy } from './tables.ts'
 
 /**
  * Makes the planner look stored rows up by their keys. It has no statistics of the staged rows, and its plans are kept while
@@ -54,23 +56,31 @@ const WITH_COUNTERPARTS = `
   WHERE other_type_digest IS NOT NULL GROUP BY ${IDENTIFIER_WITH_COUNTERPART}`
 
 /** New identifiers whose text belongs to another contact under another type: stored, or on an earlier line. */
-const TYPE_MISMATCHES = `
+const typeMismatches = ({ tables }: Stored) => `
   WITH i AS MATERIALIZED (${WITH_COUNTERPARTS})
   SELECT project_id, key, count(*)::integer AS count FROM (
-    SELECT i.* FROM i JOIN ${TARGET_TABLES.identifier} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
+    SELECT i.* FROM i JOIN ${tables.identifier} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
     WHERE o.contact_id <> i.contact_id
     UNION
     SELECT i.* FROM i JOIN ${mergedTable('identifier')} o ON o.project_id = i.project_id AND o.digest = i.other_type_digest
     WHERE o.contact_id <> i.contact_id AND o.line < i.line
     UNION
-    SELECT i.* FROM i JOIN ${TARGET_TABLES.contact} o ON o.project_id = i.project_id AND o.contact_id = i.other_type_contact_id
+    SELECT i.* FROM i JOIN ${tables.contact} o ON o.project_id = i.project_id AND o.contact_id = i.other_type_contact_id
     WHERE o.contact_id <> i.contact_id
     UNION
     SELECT i.* FROM i JOIN ${mergedTable('contact')} o ON o.project_id = i.project_id AND o.contact_id = i.other_type_contact_id
     WHERE o.contact_id <> i.contact_id AND o.line < i.line
   ) i
-  WHERE NOT EXISTS (SELECT FROM ${TARGET_TABLES.identifier} t WHERE ${columnsEqual('t', 'i', MERGE_RULES.identifier.key)})
+  WHERE NOT EXISTS (SELECT FROM ${tables.identifier} t WHERE ${columnsEqual('t', 'i', MERGE_RULES.identifier.key)})
   GROUP BY project_id, key ORDER BY project_id, key`
+
+const queriesOf = (stored: Stored) => ({
+  projectChecks: projectChecks(stored),
+  checks: checks(stored),
+  typeMismatches: typeMismatches(stored),
+})
+const QUERIES_IN_PLACE = queriesOf(IN_PLACE)
+const QUERIES_OF_COPIES = queriesOf(COPIED)
 
 interface Statement {
   sql: string
@@ -100,6 +110,9 @@ const LOCK_PROJECTS = `SELECT count(*) = (SELECT count(*) FROM ${AFFECTED_PROJEC
     ORDER BY project_id FOR NO KEY UPDATE
   ) locked`
 
+/** The same for one project, of whose row a Citus cluster asks one shard. */
+const LOCK_PROJECT = 'SELECT FROM projects WHERE project_id = $1 FOR NO KEY UPDATE'
+
 /**
  * Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction.
  *
@@ -108,6 +121,8 @@ const LOCK_PROJECTS = `SELECT count(*) = (SELECT count(*) FROM ${AFFECTED_PROJEC
  */
 export class Merge {
   readonly #client: pg.ClientBase
+  readonly #stored: Stored
+  readonly #queries: ReturnType<typeof queriesOf>
   readonly #rows: Record<StagedKind, number>
   /** The kinds that have rows. */
   readonly #kinds: StagedKind[]
@@ -118,23 +133,31 @@ export class Merge {
   /** Until duplicates are found, every row counts as a record. */
   readonly #counts: Record<StagedKind, MergeCounts>
   #mergedLines = 0
+  /** Those that the lines belong to, in the order of their ids; known if rows are copied. */
+  #projects: string[] = []
+  /** How many rows each table of copies has. */
+  readonly #copied: Record<string, number> = {}
   /** What the statements of the step are called. */
   #query = ''
   /** Known once the merge has run. */
   typeMismatches: TypeMismatch[] = []
 
   /**
+   * @param stored where the client's database has what is stored
    * @param rows how many rows of each kind are staged
    * @param onStep called at each step with its name and how many lines are merged so far
    */
   constructor(
     client: pg.ClientBase,
+    stored: Stored,
     rows: Record<StagedKind, number>,
     now: Date,
     { chunk_pages, small_rows }: MergeSizes,
     onStep: (step: string, mergedLines: number) => void,
   ) {
     this.#client = client
+    this.#stored = stored
+    this.#queries = stored.isCopied ? QUERIES_OF_COPIES : QUERIES_IN_PLACE
     this.#rows = rows
     this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
     this.#isSmall = STAGED_KINDS.reduce((sum, kind) => sum + rows[kind], 0) <= small_rows
@@ -153,29 +176,28 @@ export class Merge {
 
     this.#step('deduplicating')
     await this.#run([
-      ...(this.#isSmall ? [{ sql: PREFER_LOOK_UPS }] : []),
+      ...(this.#isSmall && !this.#stored.isCopied ? [{ sql: PREFER_LOOK_UPS }] : []),
       ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
       ...this.#kinds.filter((kind) => kind !== 'event').flatMap((kind) => this.#deduplicate(kind)),
       ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),
       ...this.#fill(AFFECTED_PROJECTS),
+      ...(this.#stored.isCopied ? [this.#findProjects()] : []),
     ])
     this.#step('locking projects')
-    let areLocked = false
-    const onLocked = ({ rows: [row] }: pg.QueryResult) => {
-      areLocked = row.all_locked
-    }
     // Those that were deleted meanwhile are missing, or to be inserted again.
+    let areLocked = false
     while (!areLocked && issues.length === 0) {
-      await this.#run(findIssues(PROJECT_CHECKS))
-      if (this.#rows.project > 0) {
-        await this.#run(
-          (await this.#chunksOf(mergedTable('project'))).map((chunk) => this.#insert('project', chunk, true)),
-        )
-      }
-      await this.#run([{ sql: LOCK_PROJECTS, onResult: onLocked }])
+      await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.projectChecks)])
+      if (this.#rows.project > 0) await this.#run(await this.#insertProjects())
+      areLocked = await this.#lockProjects()
     }
     this.#step('checking')
-    await this.#run([...findIssues(CHECKS), ...this.#findTypeMismatches()])
+    await this.#run([
+      ...(this.#rows.project > 0 ? this.#copyProjects() : []),
+      ...this.#copyStored(),
+      ...findIssues(this.#queries.checks),
+      ...this.#findTypeMismatches(),
+    ])
     const issue = issues.reduce<ImportIssue | undefined>(earlierIssue, undefined)
     if (issue) throw new ImportConflict(issue)
     for (const kind of this.#kinds) await this.#write(kind)
@@ -203,9 +225,72 @@ export class Merge {
     return this.#isSmall ? [] : [{ sql: `ANALYZE ${table}` }]
   }
 
+  #findProjects(): Statement {
+    const sql = `SELECT project_id FROM ${AFFECTED_PROJECTS} ORDER BY project_id`
+    const onResult = ({ rows }: pg.QueryResult<{ project_id: string }>) => {
+      this.#projects = rows.map(({ project_id }) => project_id)
+    }
+    return { sql, onResult }
+  }
+
+  /** The statement for each project, `$1`. */
+  #forEachProject(sql: string, onResult: (result: pg.QueryResult) => void = () => {}): Statement[] {
+    return this.#projects.map((project_id) => ({ sql, values: [project_id], onResult }))
+  }
+
+  /** Copies the projects as they are now. */
+  #copyProjects(): Statement[] {
+    const { table } = COPY_OF_PROJECTS
+    return this.#stored.isCopied ? [{ sql: `DELETE FROM ${table}` }, ...this.#copy(COPY_OF_PROJECTS)] : []
+  }
+
+  #copyStored(): Statement[] {
+    return this.#stored.isCopied ? COPIES.flatMap((copy) => this.#copy(copy)) : []
+  }
+
+  #copy({ table, kinds, sql }: Copy): Statement[] {
+    if (!kinds.some((kind) => this.#kinds.includes(kind))) return []
+    this.#copied[table] = 0
+    const onCopied = ({ rowCount }: pg.QueryResult) => {
+      this.#copied[table] = (this.#copied[table] ?? 0) + Number(rowCount)
+    }
+    return [...this.#forEachProject(sql, onCopied), ...this.#analyze(table)]
+  }
+
+  async #insertProjects(): Promise<Statement[]> {
+    if (!this.#stored.isCopied) {
+      return (await this.#chunksOf(mergedTable('project'))).map((chunk) => this.#insert('project', chunk, true))
+    }
+    // With RETURNING, since a cluster counts rows in conflict otherwise.
+    return this.#forEachProject(
+      `${this.#insertFrom('project', `${mergedTable('project')} m WHERE m.project_id = $1`)}
+       ON CONFLICT (project_id) DO NOTHING RETURNING project_id`,
+      ({ rowCount }) => {
+        this.#counts.project.added += Number(rowCount)
+      },
+    )
+  }
+
+  /** @returns whether all are there */
+  async #lockProjects(): Promise<boolean> {
+    let areLocked = true
+    const onLocked = ({ rows: [row] }: pg.QueryResult) => {
+      areLocked = row.all_locked
+    }
+    const onLockedOne = ({ rowCount }: pg.QueryResult) => {
+      areLocked &&= rowCount === 1
+    }
+    await this.#run(
+      this.#stored.isCopied
+        ? this.#forEachProject(LOCK_PROJECT, onLockedOne)
+        : [{ sql: LOCK_PROJECTS, onResult: onLocked }],
+    )
+    return areLocked
+  }
+
   /** Fills a temporary table by its query. @param onCount called with how many rows it has */
   #fill(table: string, onCount: (rows: number) => void = () => {}): Statement[] {
-    const sql = `INSERT INTO ${table} ${FILLED_TABLES.get(table)}`
+    const sql = `INSERT INTO ${table} ${filledBy(this.#stored).get(table)}`
     return [{ sql, onResult: ({ rowCount }) => onCount(Number(rowCount)) }, ...this.#analyze(table)]
   }
 
@@ -233,7 +318,7 @@ export class Merge {
     const onResult = ({ rows }: pg.QueryResult<TypeMismatch>) => {
       this.typeMismatches = rows
     }
-    return this.#rows.identifier > 0 ? [{ sql: TYPE_MISMATCHES, onResult }] : []
+    return this.#rows.identifier > 0 ? [{ sql: this.#queries.typeMismatches, onResult }] : []
   }
 
   /** Finds the issue on the first line of each check, in the order of the checks. */
@@ -249,7 +334,7 @@ export class Merge {
   async #write(kind: StagedKind): Promise<void> {
     this.#step(TARGET_TABLES[kind])
     if (kind === 'event') await this.#run([...this.#fill(DERIVED_EVENTS), ...this.#fill(NUMBERED_EVENTS)])
-    const mayConflict = this.#isSmall || (await this.#mayConflict(kind))
+    const mayConflict = (this.#isSmall && !this.#stored.isCopied) || (await this.#mayConflict(kind))
     const chunks = await this.#chunksOf(rowsToWrite(kind))
     // Identifiers are on the lines of their contacts.
     const lines = kind === 'identifier' ? 0 : this.#rows[kind]
@@ -267,7 +352,10 @@ export class Merge {
 
   async #storePageViews(): Promise<Statement[]> {
     const chunks = await this.#chunksOf(REFERENCED_ENTRIES, 'has_views')
-    return chunks.map((chunk) => ({ sql: storePageViews(`SELECT DISTINCT project_id, entry_id FROM ${chunk}`) }))
+    const entriesOf = (chunk: string) => `SELECT DISTINCT project_id, entry_id FROM ${chunk}`
+    return this.#stored.isCopied
+      ? chunks.flatMap((chunk) => this.#forEachProject(storePageViews(`${entriesOf(chunk)} AND project_id = $1`, '$1')))
+      : chunks.map((chunk) => ({ sql: storePageViews(entriesOf(chunk)) }))
   }
 
   /**
@@ -276,6 +364,7 @@ export class Merge {
    */
   async #mayConflict(kind: StagedKind): Promise<boolean> {
     if (kind === 'event' && this.#counts.event.records < this.#rows.event) return true
+    if (this.#stored.isCopied) return Number(this.#copied[this.#stored.tables[kind]]) > 0
     // ORDER BY the key makes the planner use its index, however many rows of a project it expects.
     const { rows } = await timedQuery(
       this.#client,
@@ -304,23 +393,40 @@ export class Merge {
   }
 
   #insert(kind: StagedKind, chunk: string, mayConflict: boolean, onInserted: () => void = () => {}): Statement {
-    const { key, immutable, firstWins, lastWins, defaults, assigned } = MERGE_RULES[kind]
-    const given = [...key, ...immutable, ...firstWins, ...lastWins]
-    const columns = [...given, ...Object.keys(assigned)]
-    const values = [
-      ...given.map((column) => (defaults[column] ? `COALESCE(m.${column}, ${defaults[column]})` : `m.${column}`)),
-      ...Object.values(assigned),
-    ]
-    const usesNow = values.some((value) => value.includes('$1'))
+    const sql = this.#stored.isCopied
+      ? this.#insertFrom(kind, mayConflict ? `${chunk} AND ${this.#isNew(kind)}` : chunk)
+      : `${this.#insertFrom(kind, chunk)}
+       ${mayConflict ? `ON CONFLICT (${MERGE_RULES[kind].key}) DO NOTHING` : ''}`
     return {
-      sql: `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}
-       ${mayConflict ? `ON CONFLICT (${key}) DO NOTHING` : ''}`,
-      values: usesNow ? [this.#now] : [],
+      sql,
+      values: sql.includes('$1') ? [this.#now] : [],
       onResult: ({ rowCount }) => {
         this.#counts[kind].added += Number(rowCount)
         onInserted()
       },
     }
+  }
+
+  #insertFrom(kind: StagedKind, chunk: string): string {
+    const { defaults, assigned } = MERGE_RULES[kind]
+    const given = givenColumns(kind)
+    const columns = [...given, ...Object.keys(assigned)]
+    const values = [
+      ...given.map((column) => (defaults[column] ? `COALESCE(m.${column}, ${defaults[column]})` : `m.${column}`)),
+      ...Object.values(assigned),
+    ]
+    return `INSERT INTO ${TARGET_TABLES[kind]} (${columns}) SELECT ${values} FROM ${chunk}`
+  }
+
+  /**
+   * The condition that a row is neither stored nor, for events, on an earlier line, while the projects are locked. It takes the
+   * place of ON CONFLICT on a Citus cluster, which would count rows in conflict as inserted.
+   */
+  #isNew(kind: StagedKind): string {
+    const { key } = MERGE_RULES[kind]
+    const isStored = `SELECT FROM ${this.#stored.tables[kind]} t WHERE ${columnsEqual('t', 'm', key)}`
+    const isRepeated = `SELECT FROM ${DUPLICATE_EVENTS} d WHERE ${columnsEqual('d', 'm', key)} AND d.line < m.line`
+    return [isStored, ...(kind === 'event' ? [isRepeated] : [])].map((query) => `NOT EXISTS (${query})`).join(' AND ')
   }
 
   /** Updates the stored records that differ from what the lines say; those just inserted do not. */
@@ -332,12 +438,17 @@ export class Merge {
       ...fillable.map((column) => `COALESCE(t.${column}, m.${column})`),
       ...lastWins.map((column) => `COALESCE(m.${column}, t.${column})`),
     ]
-    const sql = `UPDATE ${TARGET_TABLES[kind]} t SET ${columns.map((column, i) => `${column} = ${values[i]}`)}
-       FROM ${chunk} AND ${columnsEqual('t', 'm', key)}
+    const update = `UPDATE ${TARGET_TABLES[kind]} t SET ${columns.map((column, i) => `${column} = ${values[i]}`)}`
+    const differs = `${columnsEqual('t', 'm', key)}
          AND (${columns.map((c, i) => `t.${c} IS DISTINCT FROM ${values[i]}`).join(' OR ')})`
     const onResult = ({ rowCount }: pg.QueryResult) => {
       this.#counts[kind].updated += Number(rowCount)
     }
-    return [{ sql, onResult }]
+    if (!this.#stored.isCopied) return [{ sql: `${update}\n       FROM ${chunk} AND ${differs}`, onResult }]
+    const changed = `SELECT m.* FROM ${this.#stored.tables[kind]} t, ${chunk} AND m.project_id = $1 AND ${differs}`
+    return this.#forEachProject(
+      `WITH m AS MATERIALIZED (${changed}) ${update} FROM m WHERE t.project_id = $1 AND ${columnsEqual('t', 'm', key)}`,
+      onResult,
+    )
   }
 }

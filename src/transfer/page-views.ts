@@ -10,14 +10,16 @@ const PAGE_VIEW = `'{"timestamp":' || ${AS_JSON.timestamp('v."timestamp"')} || '
  * 0 makes the planner look up single entries instead of joining a whole table.
  *
  * @param entries a query of the keys of the entries, each of them once
+ * @param project SQL for the project that all of them are of, which makes it a statement for one shard of a Citus cluster
  */
-export const storePageViews = (entries: string) => `
+export const storePageViews = (entries: string, project?: string) => `
   INSERT INTO entry_page_views (project_id, entry_id, page_views)
-  SELECT e.project_id, e.entry_id, views.json FROM (${entries}) e
+  ${project ? `WITH keys AS MATERIALIZED (${entries}) ` : ''}SELECT e.project_id, e.entry_id, views.json
+  FROM ${project ? 'keys' : `(${entries})`} e
   CROSS JOIN LATERAL (
     SELECT '[' || string_agg(json, ',') || ']' AS json FROM (
       SELECT ${PAGE_VIEW} AS json FROM events v
-      WHERE v.project_id = e.project_id AND v.entry_id = e.entry_id AND v.event_type = '${PAGE_VIEWED}'
+      WHERE v.project_id = ${project ?? 'e.project_id'} AND v.entry_id = e.entry_id AND v.event_type = '${PAGE_VIEWED}'
       ORDER BY v."timestamp", v.event_id OFFSET 0
     ) v
   ) views

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { PAGE_VIEWED } from '../domain/event.ts'
-import { DERIVE_EVENTS, IS_COMPLETE, NUMBER_EVENTS } from './derive-events.ts'
+import { deriveEvents, IS_COMPLETE, numberEvents } from './derive-events.ts'
 import {
   AFFECTED_PROJECTS,
   DERIVED_EVENTS,
@@ -12,6 +12,7 @@ import {
   referencesTable,
 } from './merge-rules.ts'
 import { COLUMNS, STAGED_KINDS, STAGING_COLUMNS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+import { COPIED, COPIES, COPY_OF_PROJECTS, IN_PLACE, type Stored } from './stored.ts'
 
 /** Merges the lines of each record. */
 function mergedRows(kind: StagedKind): string {
@@ -29,23 +30,30 @@ function mergedRows(kind: StagedKind): string {
 }
 
 /** The temporary tables that a merge fills, each with its query, which reads only those before it. */
-export const FILLED_TABLES = new Map([
-  ...STAGED_KINDS.filter((kind) => kind !== 'event').map((kind) => [mergedTable(kind), mergedRows(kind)] as const),
-  [
-    REFERENCED_ENTRIES,
-    `SELECT project_id, entry_id, module_version_number, min(line) AS line,
+const filledTables = (stored: Stored) =>
+  new Map([
+    ...STAGED_KINDS.filter((kind) => kind !== 'event').map((kind) => [mergedTable(kind), mergedRows(kind)] as const),
+    [
+      REFERENCED_ENTRIES,
+      `SELECT project_id, entry_id, module_version_number, min(line) AS line,
        bool_or(NOT (${IS_COMPLETE})) AS incomplete, bool_or(event_type = '${PAGE_VIEWED}') AS has_views
      FROM ${stagedTable('event')} GROUP BY project_id, entry_id, module_version_number`,
-  ],
-  [
-    DUPLICATE_EVENTS,
-    `SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
+    ],
+    [
+      DUPLICATE_EVENTS,
+      `SELECT project_id, event_id, min(line) AS line, count(*) AS lines FROM ${stagedTable('event')}
      GROUP BY project_id, event_id HAVING count(*) > 1`,
-  ],
-  [AFFECTED_PROJECTS, STAGED_KINDS.map((kind) => `SELECT project_id FROM ${referencesTable(kind)}`).join(' UNION ')],
-  [DERIVED_EVENTS, DERIVE_EVENTS],
-  [NUMBERED_EVENTS, NUMBER_EVENTS],
-])
+    ],
+    [AFFECTED_PROJECTS, STAGED_KINDS.map((kind) => `SELECT project_id FROM ${referencesTable(kind)}`).join(' UNION ')],
+    [DERIVED_EVENTS, deriveEvents(stored)],
+    [NUMBERED_EVENTS, numberEvents(stored)],
+  ])
+
+/** The temporary tables that a merge fills, each with its query. @param stored where it finds what is stored */
+export const filledBy = (stored: Stored): Map<string, string> =>
+  stored.isCopied ? FILLED_FROM_COPIES : FILLED_IN_PLACE
+const FILLED_IN_PLACE = filledTables(IN_PLACE)
+const FILLED_FROM_COPIES = filledTables(COPIED)
 
 function stagedRows(kind: StagedKind): string {
   const extra = STAGING_COLUMNS[kind] ?? {}
@@ -54,13 +62,16 @@ function stagedRows(kind: StagedKind): string {
 }
 
 /** @param atCommit what becomes of the tables at the end of a transaction */
-const createTables = (atCommit: 'DELETE ROWS' | 'DROP') =>
-  [...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const), ...FILLED_TABLES]
+const createTables = (stored: Stored, atCommit: 'DELETE ROWS' | 'DROP') =>
+  [
+    ...STAGED_KINDS.map((kind) => [stagedTable(kind), stagedRows(kind)] as const),
+    ...(stored.isCopied ? [COPY_OF_PROJECTS, ...COPIES].map(({ table, columns }) => [table, columns] as const) : []),
+    ...filledBy(stored),
+  ]
     .map(([table, query]) => `CREATE TEMPORARY TABLE ${table} ON COMMIT ${atCommit} AS ${query} WITH NO DATA`)
     .join('; ')
-const CREATE_TABLES = createTables('DELETE ROWS')
 /** Creates the temporary tables for one transaction, where a connection has no session of its own to keep them in. */
-export const CREATE_TABLES_OF_TRANSACTION = createTables('DROP')
+export const createTablesOfTransaction = (stored: Stored) => createTables(stored, 'DROP')
 
 /**
  * A statement that empties the tables: any that touches one does, at its COMMIT. A ROLLBACK leaves the space of its rows, which
@@ -105,8 +116,8 @@ const connections = new WeakMap<pg.ClientBase, Promise<unknown>>()
  * Creates the temporary tables of imports, which a connection keeps: creating them takes longer than a small import. No
  * transaction may be open. A COMMIT empties them.
  */
-export async function ensureTables(client: pg.ClientBase): Promise<void> {
-  const created = connections.get(client) ?? client.query(CREATE_TABLES)
+export async function ensureTables(client: pg.ClientBase, stored: Stored): Promise<void> {
+  const created = connections.get(client) ?? client.query(createTables(stored, 'DELETE ROWS'))
   connections.set(client, created)
   await created
 }

@@ -27,9 +27,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
   await onServer(server.url, `CREATE DATABASE ${template}`)
+  const isDistributed = process.env.TEST_CITUS === 'yes'
+  if (isDistributed) await distribute(databaseUrl(server.url, template))
   const db = connect(databaseUrl(server.url, template), { max: 1 })
   await migrate(db)
   await db.destroy()
+  if (isDistributed) await disconnect(server.url, template)
 
   project.provide('databaseServer', server.url)
   project.provide('templateDatabase', template)
@@ -37,6 +40,24 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await onServer(server.url, `DROP DATABASE ${template}`)
     await server.release()
   }
+}
+
+/**
+ * Makes a database one whose tables will be distributed by Citus, all of them to this server. Its copies are, too, since they
+ * contain the shards.
+ */
+async function distribute(url: string): Promise<void> {
+  const { hostname, port } = new URL(url)
+  const node = `'${hostname}', ${port || 5432}`
+  await onDatabase(url, 'CREATE EXTENSION citus')
+  await onDatabase(url, `SELECT citus_set_coordinator_host(${node})`)
+  await onDatabase(url, `SELECT citus_set_node_property(${node}, 'shouldhaveshards', true)`)
+}
+
+/** Ends the connections that Citus keeps to a database, which could not be copied otherwise. */
+async function disconnect(server: string, database: string): Promise<void> {
+  await onServer(server, `ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
+  await onServer(server, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '${database}'`)
 }
 
 const MEMORY = '/dev/shm'
@@ -78,8 +99,10 @@ export function databaseUrl(server: string, database: string): string {
 }
 
 /** Runs one statement on the server's maintenance database. */
-export async function onServer(server: string, statement: string): Promise<void> {
-  const client = new pg.Client(server)
+export const onServer = (server: string, statement: string): Promise<void> => onDatabase(server, statement)
+
+async function onDatabase(url: string, statement: string): Promise<void> {
+  const client = new pg.Client(url)
   await client.connect()
   try {
     await client.query(statement)

@@ -1,6 +1,6 @@
 /** Of several bad lines, whatever is wrong with each, the first one is reported. */
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { ImportError, ImportSizes } from '../../src/transfer/import.ts'
 import { runs, TEST_OPTIONS } from '../support/properties.ts'
 import {
@@ -23,14 +23,23 @@ const email = (value: string) => ({ key: 'email', value: JSON.stringify(value) }
 const claim = (value: string) => ({ key: 'contact_id', value: JSON.stringify(value) })
 const STORED = [...BASE, contact('c2', [email('a'), claim('c9')]), view('v1', 1, 1)]
 
-let database: Awaited<ReturnType<typeof openDatabase>>
+type Database = Awaited<ReturnType<typeof openDatabase>>
+let plain: Database
+let distributed: Database
 let before: string
 beforeAll(async () => {
-  database = await openDatabase()
-  await load(database.pool, STORED)
-  before = await dump(database.pool)
+  plain = await openDatabase()
+  distributed = await openDatabase(undefined, { isDistributed: true })
+  for (const { pool } of [plain, distributed]) await load(pool, STORED)
+  before = await dump(plain.pool)
 })
-afterAll(() => database[Symbol.asyncDispose]())
+afterAll(async () => {
+  await plain[Symbol.asyncDispose]()
+  await distributed[Symbol.asyncDispose]()
+})
+afterEach(async () => {
+  for (const { pool } of [plain, distributed]) expect(await dump(pool)).toBe(before)
+})
 
 /** Lines that contradict what is stored, each with the pointer that is reported. */
 const CONFLICTS: [line: object, field: string][] = [
@@ -88,19 +97,22 @@ const fileOf = (bad: [object | string, string][], from: number) =>
       ]),
     )
 
-/** Rows sent in batches or at once, merged with statistics or by prepared statements. */
-const sizes = fc.record({
+/** Into either database, rows sent in batches or at once, merged with statistics or by prepared statements. */
+const how = fc.record({
+  isDistributed: fc.boolean(),
   batch_characters: fc.constantFrom(200, 100_000),
   chunk_pages: fc.constant(1),
   small_rows: fc.constantFrom(0, 1_000),
 })
 
+type How = Partial<ImportSizes> & { isDistributed: boolean }
+
 /** The number and the pointer of the line that is reported, for which nothing was imported. */
 async function reported(
   lines: (object | string)[],
-  sizes: Partial<ImportSizes>,
+  { isDistributed, ...sizes }: How,
 ): Promise<{ line: number; field: string }> {
-  const { issue } = await load(database.pool, lines, { now: NOW, sizes }).then(
+  const { issue } = await load((isDistributed ? distributed : plain).pool, lines, { now: NOW, sizes }).then(
     () => expect.unreachable('the import should have failed'),
     (error: ImportError) => error,
   )
@@ -109,28 +121,26 @@ async function reported(
 
 test('of lines that contradict what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
-    fc.asyncProperty(fileOf(CONFLICTS, 2), sizes, async (file, sizes) => {
+    fc.asyncProperty(fileOf(CONFLICTS, 2), how, async (file, how) => {
       const first = file.findIndex(({ field }) => field !== undefined)
       expect(
         await reported(
           file.map(({ line }) => line),
-          sizes,
+          how,
         ),
       ).toEqual({ line: first + 1, field: file[first]?.field })
     }),
-    runs(20),
+    runs(40),
   )
-  expect(await dump(database.pool)).toBe(before)
 })
 
 test('of lines that are bad by themselves, even behind one that contradicts what is stored', TEST_OPTIONS, async () => {
   await fc.assert(
-    fc.asyncProperty(fileOf(CONFLICTS, 0), fileOf(INVALID, 2), sizes, async (conflicts, invalid, sizes) => {
+    fc.asyncProperty(fileOf(CONFLICTS, 0), fileOf(INVALID, 2), how, async (conflicts, invalid, how) => {
       const first = invalid.findIndex(({ field }) => field !== undefined)
       const lines = [...conflicts, ...invalid].map(({ line }) => line)
-      expect(await reported(lines, sizes)).toEqual({ line: conflicts.length + first + 1, field: invalid[first]?.field })
+      expect(await reported(lines, how)).toEqual({ line: conflicts.length + first + 1, field: invalid[first]?.field })
     }),
-    runs(15),
+    runs(20),
   )
-  expect(await dump(database.pool)).toBe(before)
 })

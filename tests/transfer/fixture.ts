@@ -5,6 +5,7 @@ import { vi } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { exportProject } from '../../src/transfer/export.ts'
 import { type ImportOptions, importRecords } from '../../src/transfer/import.ts'
+import { markDistributed } from '../../src/transfer/stored.ts'
 import { createTestDatabase } from '../support/database.ts'
 
 export const NOW = new Date('2026-03-01T09:30:00.000Z')
@@ -40,10 +41,14 @@ export async function dumped(pool: pg.Pool, type?: string, projectId = 'acme'): 
   return records.filter((record) => type === undefined || record.type === type)
 }
 
-/** A new database and a pool on it, for `await using`. */
-export async function openDatabase(template?: string) {
+/**
+ * A new database and a pool on it, for `await using`.
+ * @param options.isDistributed imports into it as into one of a Citus cluster, which plain PostgreSQL can run, too
+ */
+export async function openDatabase(template?: string, { isDistributed = false } = {}) {
   const database = await createTestDatabase(template)
   const pool = createPool(database.url)
+  if (isDistributed) pool.on('connect', markDistributed)
   return {
     url: database.url,
     pool,

@@ -33,6 +33,8 @@ const visit = (id: string, views: number) => [
 async function rowsRead(pool: pg.Pool): Promise<number> {
   // Statistics are shared only from time to time, unless the session that reads is told to.
   await pool.query('SELECT pg_stat_force_next_flush()')
+  // A Citus server would hide the shards.
+  await pool.query("SELECT set_config('citus.override_table_visibility', 'off', false)")
   const { rows } = await pool.query(`SELECT (
       (SELECT sum(seq_tup_read + COALESCE(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE schemaname = 'public')
       + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = 'public')

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { beginLongTransaction } from '../../src/transfer/client.ts'
 import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
 import { Stage, stagedTable } from '../../src/transfer/stage.ts'
+import { IN_PLACE } from '../../src/transfer/stored.ts'
 import { ensureTables } from '../../src/transfer/tables.ts'
 import { openDatabase, project, version, type WatchedQueries, watchQueries } from './fixture.ts'
 
@@ -62,7 +63,7 @@ describe('a stage', () => {
 
   let watched: WatchedQueries
   beforeEach(async () => {
-    await ensureTables(client)
+    await ensureTables(client, IN_PLACE)
     await client.query('BEGIN')
   })
   afterEach(() => vi.restoreAllMocks())

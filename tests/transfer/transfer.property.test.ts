@@ -1,4 +1,4 @@
-/** Random projects, imported in any order and size, exported, and imported elsewhere. */
+/** Random projects, imported in any order, size and form, exported, and imported elsewhere. */
 import fc from 'fast-check'
 import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -24,7 +24,7 @@ let first: Awaited<ReturnType<typeof openDatabase>>
 let second: Awaited<ReturnType<typeof openDatabase>>
 beforeAll(async () => {
   first = await openDatabase()
-  second = await openDatabase()
+  second = await openDatabase(undefined, { isDistributed: true })
 })
 afterAll(async () => {
   await first[Symbol.asyncDispose]()
@@ -153,7 +153,8 @@ test(
       })
     })
     await fc.assert(
-      fc.asyncProperty(history, sizes, async ({ published, lines, shuffled }, sizes) => {
+      fc.asyncProperty(history, sizes, fc.boolean(), async ({ published, lines, shuffled }, sizes, isSwapped) => {
+        const [from, to] = isSwapped ? [second, first] : [first, second]
         projects += 1
         const [one, other] = [`${projects}`, `${projects}/`]
         const own = (records: object[], project_id: string) => records.map((record) => ({ ...record, project_id }))
@@ -162,16 +163,16 @@ test(
         const mixed = file.toSorted(
           (a, b) => PARENTS_FIRST.indexOf((a as Line).type) - PARENTS_FIRST.indexOf((b as Line).type),
         )
-        await load(first.pool, mixed, { now: NOW, sizes })
-        const exported = await dump(first.pool, one)
-        expect(linesOf(await dump(first.pool, other), other)).toEqual(linesOf(exported, one))
+        await load(from.pool, mixed, { now: NOW, sizes })
+        const exported = await dump(from.pool, one)
+        expect(linesOf(await dump(from.pool, other), other)).toEqual(linesOf(exported, one))
 
-        await load(second.pool, [exported.trimEnd()], { now: NOW, sizes })
-        expect(await dump(second.pool, one)).toBe(exported)
-        await load(second.pool, [...own(lines, one)], { now: NOW })
-        expect(await dump(second.pool, one)).toBe(exported)
+        await load(to.pool, [exported.trimEnd()], { now: NOW, sizes })
+        expect(await dump(to.pool, one)).toBe(exported)
+        await load(to.pool, [...own(lines, one)], { now: NOW })
+        expect(await dump(to.pool, one)).toBe(exported)
 
-        await expectDerived(first.pool, one, published, lines)
+        await expectDerived(from.pool, one, published, lines)
       }),
       runs(10),
     )
