@@ -85,12 +85,14 @@ export async function migrate<DB>(
   }
 }
 
-/** Lets the workers of a Citus cluster see which migrations there are, where servers may connect, too. */
+/** Where the other tables are distributed, lets the workers of the Citus cluster see which migrations there are. */
 async function shareMigrations<DB>(db: Kysely<DB>): Promise<void> {
   await sql
     .raw(`DO $$ BEGIN
-      IF EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN
-        IF NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = '${MIGRATION_TABLE}'::regclass) THEN
+      IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        IF EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'events'::regclass)
+          AND NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = '${MIGRATION_TABLE}'::regclass)
+        THEN
           PERFORM create_reference_table('${MIGRATION_TABLE}');
         END IF;
       END IF;

@@ -1,4 +1,5 @@
 import { sql } from 'kysely'
+import type pg from 'pg'
 import type { Database } from './pool.ts'
 
 // On a Citus cluster the tables are distributed by project over its nodes. A statement must compare every table with one
@@ -38,4 +39,33 @@ export async function detectDistribution(db: Database): Promise<boolean> {
  */
 export async function refuseDistribution(query: Query, reason: string): Promise<void> {
   if (await findDistribution(query)) throw new Error(`The database is distributed by Citus. ${reason}`)
+}
+
+/** Settings of a transaction for all nodes: Citus sends on only what is SET. @param settings by PostgreSQL's names */
+export const setOnNodes = (settings: Record<string, string | number>): string[] => [
+  "SET LOCAL citus.propagate_set_commands = 'local'",
+  ...Object.entries(settings).map(([name, value]) => `SET LOCAL ${name} = '${value}'`),
+]
+
+/** A warning of PostgreSQL; a notice has this SQLSTATE. */
+const NOTICE = '00000'
+
+/**
+ * Commits, and fails where PostgreSQL only warns: Citus does when the node that has the rows breaks off during the COMMIT, and
+ * PostgreSQL when the wait for a synchronous standby server is cancelled. Whether the rows are kept is unknown then.
+ * @throws an error that isUnavailable after a warning; what `commit` throws
+ */
+export async function withoutWarnings<T>(client: pg.ClientBase, commit: () => Promise<T>): Promise<T> {
+  let warning: string | undefined
+  const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
+    if (code !== NOTICE) warning ??= message
+  }
+  client.on('notice', onNotice)
+  try {
+    const result = await commit()
+    if (warning !== undefined) throw new Error(`Connection terminated to a node of the database: ${warning}`)
+    return result
+  } finally {
+    client.off('notice', onNotice)
+  }
 }

@@ -25,6 +25,9 @@ const UNAVAILABLE_CODES = new Set([
   ...STATEMENT_CODES,
 ])
 
+/** The functions of Citus that report a node which broke off in the middle of a statement, as an internal error. */
+const NODE_LOST = ['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements']
+
 const isServerError = (error: unknown): error is pg.DatabaseError & { code: string } =>
   error instanceof pg.DatabaseError && typeof error.code === 'string'
 
@@ -34,7 +37,10 @@ const CONNECTION_LOST =
 
 /** Whether an error means that the database is unavailable for now: the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
-  if (isServerError(error)) return UNAVAILABLE_CLASSES.has(error.code.slice(0, 2)) || UNAVAILABLE_CODES.has(error.code)
+  if (isServerError(error)) {
+    const isNodeLost = error.code === 'XX000' && NODE_LOST.includes(error.routine ?? '')
+    return UNAVAILABLE_CLASSES.has(error.code.slice(0, 2)) || UNAVAILABLE_CODES.has(error.code) || isNodeLost
+  }
   if (error instanceof AggregateError) return error.errors.some(isUnavailable)
   if (!(error instanceof Error)) return false
   return ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)

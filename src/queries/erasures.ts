@@ -143,7 +143,7 @@ export async function rewriteTables(db: Database, onWait: (reason: string) => vo
   return db.connection().execute(async (session) => {
     await refuseDistribution(
       (text) => sql.raw(text).execute(session),
-      'Transactions of its other nodes cannot be waited for; run VACUUM (FULL, ANALYZE) on every node when none is open',
+      'It cannot wait for transactions on the other nodes; run VACUUM (FULL, ANALYZE) on every node when none is open',
     )
     await sql`SET lock_timeout = ${sql.lit(LOCK_TIMEOUT_ms)}`.execute(session)
     await untilNoneSees(session, onWait)

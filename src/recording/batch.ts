@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
+import { setOnNodes, withoutWarnings } from '../database/distribution.ts'
 import { columnsOf, type Prepared, type Runnable } from '../database/prepared.ts'
 import { timedQuery } from '../database/timed-query.ts'
 import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
@@ -145,7 +146,7 @@ async function lockAndRead(
   client: pg.ClientBase,
   select: Select,
   events: readonly EventToRecord[],
-  { lockTimeout_ms, hasBegun }: BatchOptions,
+  { lockTimeout_ms, hasBegun, isDistributed }: BatchOptions,
 ): Promise<BatchState> {
   // The first identifier of each event is looked up together with the entry of its owner, since most events have no other.
   const firstNames = events.map(({ project_id, module_id, timestamp, identifiers }) => {
@@ -173,7 +174,9 @@ async function lockAndRead(
 
   const [, , held, nextPositions, modules, entries, owners, contacts, usedKeys] = await Promise.all([
     !hasBegun && timedQuery(client, 'BEGIN'),
-    waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
+    isDistributed
+      ? setAll(client, setOnNodes({ synchronous_commit: 'on', ...(waits && { lock_timeout: `${lockTimeout_ms}ms` }) }))
+      : waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
     run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
     select(selectNextPositions, [projectIds]),
     select(selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
@@ -218,6 +221,9 @@ async function run<Args extends readonly unknown[], Row>(
 ): Promise<Row[]> {
   return (await timedQuery(client, query.statement(...args))).rows as Row[]
 }
+
+const setAll = (client: pg.ClientBase, statements: string[]) =>
+  Promise.all(statements.map((statement) => timedQuery(client, statement, 'set_on_nodes')))
 
 type EntryRow = Awaited<ReturnType<typeof selectEntriesInEffect>>[number]
 
@@ -439,7 +445,7 @@ async function insertAndCommit(
   const results = statements.map((statement) => timedQuery(client, statement))
   // What was committed must not be repeated because its position is unknown.
   const position = readsPosition ? timedQuery(client, SELECT_WAL_POSITION).catch(() => undefined) : undefined
-  await Promise.all(results)
+  await withoutWarnings(client, () => Promise.all(results))
   return (await position)?.rows[0].wal_position
 }
 

@@ -13,7 +13,8 @@ const MAX_ATTEMPTS = 5
 
 /**
  * A multi-project batch skips projects that are locked and so waits for none. A single-project batch waits for the lock of its
- * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other.
+ * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other. Where the database is
+ * distributed, the first kind is of one project as well.
  */
 type BatchKind = 'multi-project' | 'single-project'
 
@@ -167,8 +168,8 @@ export class Recorder {
   }
 
   /**
-   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. Batches of
-   * one project need none: in turn they would all wait for each other.
+   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. Where each
+   * batch is of one project, none takes turns: unrelated projects would wait for one lock.
    */
   get #takesTurns(): boolean {
     if (this.#options.isDistributed) return false

@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { setOnNodes } from '../database/distribution.ts'
 import { isPooler } from '../database/pooler-client.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import { beginLongTransaction, LazyTransaction, NO_TIMEOUTS, type Timeouts } from './client.ts'
@@ -180,8 +181,9 @@ async function importInto(
 
 /** What a transaction on a Citus cluster needs: keys of any number are sent to shards, where locks are waited for. */
 const setOnCluster = ({ lock_timeout } = NO_TIMEOUTS) =>
-  `SET LOCAL citus.max_intermediate_result_size = -1; SET LOCAL citus.propagate_set_commands = 'local';
-   SET LOCAL lock_timeout = ${lock_timeout}`
+  ['SET LOCAL citus.max_intermediate_result_size = -1', ...setOnNodes({ lock_timeout, synchronous_commit: 'on' })].join(
+    '; ',
+  )
 
 /** A large import makes the planner's statistics stale. The import is committed already, so a failure is harmless. */
 async function analyze(pool: pg.Pool): Promise<void> {

@@ -1,4 +1,5 @@
 import type pg from 'pg'
+import { findDistribution } from '../database/distribution.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import {
   AFFECTED_PROJECTS,
@@ -192,17 +193,9 @@ const found = new WeakMap<pg.ClientBase, Stored>()
 /** Has imports on a connection copy what is stored, as on a cluster. */
 export const markDistributed = (client: pg.ClientBase): unknown => found.set(client, COPIED)
 
-/** Where imports on a connection find what is stored, which is found out once. @throws database errors */
+/** Where imports on a connection find what is stored (ADR 0033), which is found out once. @throws database errors */
 export async function storedOn(client: pg.ClientBase): Promise<Stored> {
-  const stored = found.get(client) ?? ((await isDistributed(client)) ? COPIED : IN_PLACE)
+  const stored = found.get(client) ?? ((await findDistribution((text) => client.query(text))) ? COPIED : IN_PLACE)
   found.set(client, stored)
   return stored
-}
-
-/** Whether the tables are distributed by Citus. */
-async function isDistributed(client: pg.ClientBase): Promise<boolean> {
-  const { rows } = await client.query(`SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL AS is_citus`)
-  if (!rows[0].is_citus) return false
-  const projects = `SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = to_regclass('projects')`
-  return (await client.query(projects)).rows.length > 0
 }

@@ -2,7 +2,8 @@ import { PassThrough } from 'node:stream'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { backUp } from '../../src/backup/backup.ts'
-import { detectDistribution, isDistributed } from '../../src/database/distribution.ts'
+import { detectDistribution, isDistributed, withoutWarnings } from '../../src/database/distribution.ts'
+import { isUnavailable } from '../../src/database/failures.ts'
 import { connect } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { rewriteTables } from '../../src/queries/erasures.ts'
@@ -44,11 +45,24 @@ test('a database is distributed if Citus has distributed its tables, and then so
   const pool = createPool(database.url, { max: 1 })
   await expect(backUp(pool, new PassThrough())).rejects.toThrow(`${refused}Its nodes have no common snapshot`)
   await pool.end()
-  await expect(rewriteTables(db)).rejects.toThrow(`${refused}Transactions of its other nodes`)
+  await expect(rewriteTables(db)).rejects.toThrow(`${refused}It cannot wait for transactions`)
   const { exit, stderr } = runFlowtrail(['serve'], {
     ...{ DATABASE_URL: database.url, PORT: '0' },
     DATABASE_REPLICA_URLS: 'postgres://replica.invalid/flowtrail',
   })
   expect(await exit).toBe(1)
   expect(stderr()).toMatch(/^flowtrail: DATABASE_REPLICA_URLS names replicas of one server, but .+ Leave it out\n$/)
+})
+
+test('a commit with a warning fails as one whose outcome is unknown; a notice is none', async () => {
+  const pool = createPool(database.url, { max: 1 })
+  const client = await pool.connect()
+  const raise = (level: string) => () => client.query(`DO $$ BEGIN RAISE ${level} 'node lost'; END $$`)
+  await withoutWarnings(client, raise('NOTICE'))
+  const error = await withoutWarnings(client, raise('WARNING')).catch((error: unknown) => error)
+  expect(error).toMatchObject({ message: 'Connection terminated to a node of the database: node lost' })
+  expect(isUnavailable(error)).toBe(true)
+  await withoutWarnings(client, () => client.query('SELECT'))
+  client.release()
+  await pool.end()
 })

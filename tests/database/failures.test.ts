@@ -53,6 +53,17 @@ describe('an error of PostgreSQL', () => {
   })
 })
 
+test.each(['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements'])(
+  'the internal error of Citus by %s, when a node breaks off, is an outage',
+  (routine) => {
+    const error = Object.assign(new pg.DatabaseError('SSL SYSCALL error: EOF detected', 0, 'error'), {
+      code: 'XX000',
+      routine,
+    })
+    expect(isUnavailable(error)).toBe(true)
+  },
+)
+
 describe('a connection that cannot be opened', () => {
   /** What a query on this address fails with. */
   async function failureAt(url: string): Promise<unknown> {

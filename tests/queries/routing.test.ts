@@ -28,11 +28,14 @@ interface PlanNode {
   [condition: string]: unknown
 }
 
-/** The scans of tables in a plan, each with all that it has, its bitmap index scans included. */
-function scansOf(node: PlanNode): { table: string; text: string }[] {
-  const below = (node.Plans ?? []).flatMap(scansOf)
+/** The scans of tables in a plan, each with its own conditions. */
+function scansOf({ Plans: plans = [], ...node }: PlanNode): { table: string; text: string }[] {
+  const below = plans.flatMap(scansOf)
   const table = node['Relation Name']
-  return table === undefined ? below : [{ table, text: JSON.stringify(node) }, ...below]
+  // What changes rows has found them by the scans below it.
+  return table === undefined || node['Node Type'] === 'ModifyTable'
+    ? below
+    : [{ table, text: JSON.stringify(node) }, ...below]
 }
 
 async function planOf({ sql: text, parameters }: CompiledQuery): Promise<PlanNode> {

@@ -425,6 +425,20 @@ describe('under load', () => {
     },
   )
 
+  test('a commit with a warning, as when a node of a cluster breaks off, is a 503 and is not repeated', async () => {
+    await sql
+      .raw(`CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'node lost'; RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()`)
+      .execute(api.db)
+    onTestFinished(async () => {
+      await sql.raw('DROP TRIGGER warn ON events; DROP FUNCTION warn').execute(api.db)
+    })
+    const before = await rowCounts(api)
+    const responses = await Promise.all([post(api, customEvent()), post(api, customEvent())])
+    expect(responses.map(({ statusCode }) => statusCode)).toEqual([503, 503])
+    expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 2)
+  })
+
   test('a bug in an insert is a 500, is not retried and stores nothing', async () => {
     const attempts = await failing('22012', 1_000)
     const before = await rowCounts(api)
