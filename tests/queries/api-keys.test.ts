@@ -1,4 +1,4 @@
-import type { UpdateObject } from 'kysely'
+import { sql, type UpdateObject } from 'kysely'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import type { DB } from '../../generated/database.ts'
 import { connect } from '../../src/database/open.ts'
@@ -166,6 +166,16 @@ test('the last use is recorded of the key that is meant, and never set back', as
   await updateKeyUsed(db, 'b', 'first', minute(5))
   await updateKeyUsed(db, 'a', 'first', minute(7))
   expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
+})
+
+test('the last use is committed without waiting for disks or standby servers', async () => {
+  const settings = await db.transaction().execute(async (trx) => {
+    const read = async () => (await sql`SHOW synchronous_commit`.execute(trx)).rows
+    const before = await read()
+    await updateKeyUsed(trx, 'a', 'first', minute(6))
+    return [before, await read()]
+  })
+  expect(settings).toEqual([[{ synchronous_commit: 'on' }], [{ synchronous_commit: 'off' }]])
 })
 
 test('the last use is not recorded of a key that is locked, without waiting', async () => {
