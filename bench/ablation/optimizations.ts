@@ -36,7 +36,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: {
       'src/database/batch-loader.ts': [
         ['await setImmediate()', 'await undefined'],
-        ['    batches.set(db, batch)\n', ''],
+        ['    batches.set(project, batch)\n', ''],
       ],
     },
   },
@@ -100,7 +100,9 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     name: 'batched recording',
     load: RECORD_KNOWN,
     patches: {
-      'src/recording/recorder.ts': [['const { maxBatchSize } = this.#options', 'const maxBatchSize = 1']],
+      'src/recording/recorder.ts': [
+        ['const { maxBatchSize, isDistributed } = this.#options', 'const [maxBatchSize, isDistributed] = [1, false]'],
+      ],
     },
   },
   {
