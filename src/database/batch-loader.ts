@@ -41,7 +41,7 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
 
   const openBatch = (db: Database, batches: Map<unknown, Batch<Found<Row>>>, project: unknown, keyLength: number) => {
     const columns: unknown[][] = Array.from({ length: keyLength }, () => [])
-    const select = isDistributed(db) ? query.ofOneProject : query
+    const select = project === undefined ? query : query.ofOneProject
     const load = async () => {
       await setImmediate()
       batches.delete(project)
@@ -57,8 +57,11 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
   }
 
   return async (db, ...key) => {
-    const batches = openBatches.get(db) ?? new Map<unknown, Batch<Found<Row>>>()
-    openBatches.set(db, batches)
+    let batches = openBatches.get(db)
+    if (batches === undefined) {
+      batches = new Map()
+      openBatches.set(db, batches)
+    }
     const project = isDistributed(db) ? key[0] : undefined
     const { ordinals, columns, rows } = batches.get(project) ?? openBatch(db, batches, project, key.length)
     const id = JSON.stringify(key)

@@ -49,9 +49,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function distribute(url: string): Promise<void> {
   const { hostname, port } = new URL(url)
   const node = `'${hostname}', ${port || 5432}`
-  await onDatabase(url, 'CREATE EXTENSION citus')
-  await onDatabase(url, `SELECT citus_set_coordinator_host(${node})`)
-  await onDatabase(url, `SELECT citus_set_node_property(${node}, 'shouldhaveshards', true)`)
+  await onServer(url, 'CREATE EXTENSION citus')
+  await onServer(url, `SELECT citus_set_coordinator_host(${node})`)
+  await onServer(url, `SELECT citus_set_node_property(${node}, 'shouldhaveshards', true)`)
 }
 
 /** Ends the connections that Citus keeps to a database, which could not be copied otherwise. */
@@ -98,11 +98,9 @@ export function databaseUrl(server: string, database: string): string {
   return url.href
 }
 
-/** Runs one statement on the server's maintenance database. */
-export const onServer = (server: string, statement: string): Promise<void> => onDatabase(server, statement)
-
-async function onDatabase(url: string, statement: string): Promise<void> {
-  const client = new pg.Client(url)
+/** Runs one statement on the database of a connection string, as a rule the server's maintenance database. */
+export async function onServer(server: string, statement: string): Promise<void> {
+  const client = new pg.Client(server)
   await client.connect()
   try {
     await client.query(statement)
