@@ -69,7 +69,10 @@ export class States {
   }
 
   async close(): Promise<void> {
-    await Promise.all(Object.values(this.#apps).map((app) => app.close()))
-    await this.#proxy.close()
+    try {
+      await Promise.all(Object.values(this.#apps).map((app) => app.close()))
+    } finally {
+      await this.#proxy.close()
+    }
   }
 }
