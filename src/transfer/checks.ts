@@ -104,6 +104,13 @@ export const projectChecks = (stored: Stored): Check[] =>
     .filter(({ parent }) => parent === 'project')
     .map(({ check }) => check)
 
+/** The checks of lines that refer to their project by a parent alone, to run if a project could not be locked. */
+export const indirectProjectChecks = (stored: Stored): Check[] =>
+  STAGED_KINDS.filter((kind) => {
+    const { parents } = MERGE_RULES[kind]
+    return parents.length > 0 && !parents.includes('project')
+  }).map((kind) => missingParent(kind, 'project', stored))
+
 /** The checks to run while the projects are locked. */
 export const checks = (stored: Stored): Check[] => [
   ...parentChecks(stored)

@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { timedQuery } from '../database/timed-query.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
-import { type Check, checks, earlierIssue, projectChecks } from './checks.ts'
+import { type Check, checks, earlierIssue, indirectProjectChecks, projectChecks } from './checks.ts'
 import { isPipelined } from './client.ts'
 import { ImportConflict, type ImportIssue } from './issues.ts'
 import {
@@ -76,6 +76,7 @@ const typeMismatches = ({ tables }: Stored) => `
 
 const queriesOf = (stored: Stored) => ({
   projectChecks: projectChecks(stored),
+  indirectProjectChecks: indirectProjectChecks(stored),
   checks: checks(stored),
   typeMismatches: typeMismatches(stored),
 })
@@ -184,12 +185,14 @@ export class Merge {
       ...(this.#stored.isCopied ? [this.#findProjects()] : []),
     ])
     this.#step('locking projects')
-    // Those that were deleted meanwhile are missing, or to be inserted again.
+    let { projectChecks } = this.#queries
     let areLocked = false
     while (!areLocked && issues.length === 0) {
-      await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.projectChecks)])
+      await this.#run([...this.#copyProjects(), ...findIssues(projectChecks)])
       if (this.#rows.project > 0) await this.#run(await this.#insertProjects())
       areLocked = await this.#lockProjects()
+      // Those that could not be locked were deleted meanwhile, and may be inserted again, or have never been there.
+      projectChecks = [...this.#queries.projectChecks, ...this.#queries.indirectProjectChecks]
     }
     this.#step('checking')
     await this.#run([

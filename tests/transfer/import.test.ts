@@ -471,6 +471,9 @@ describe('a conflict', () => {
     ],
     ['version without module', [], [project(), version(1)], 2, '/module_id', missing('module')],
     ['contact without project', [], [contact()], 1, '/project_id', missing('project')],
+    ['version without project', [], [version(1)], 1, '/project_id', missing('project')],
+    ['entry without project', [], [entry()], 1, '/project_id', missing('project')],
+    ['event without project', [], [view('v', 1, 1)], 1, '/project_id', missing('project')],
     ['entry without module', BASE, [entry({ entry_id: 'e2', module_id: 'x' })], 1, '/module_id', missing('module')],
     [
       'entry before its contact',
@@ -713,6 +716,11 @@ describe('a conflict', () => {
     expect(message.startsWith(`line ${line}: ${field}: `), message).toBe(true)
     expect(message).toContain(issue)
     expect(await dump().catch(() => 'no project')).toBe(before)
+  })
+
+  test('is the project that does not exist, behind lines of one that does', async () => {
+    const lines = [project({ project_id: 'there' }), group({ project_id: 'there' }), entry({ project_id: 'absent' })]
+    await expect(load(pool, lines)).rejects.toThrow(`line 3: /project_id: ${missing('project')}`)
   })
 
   test('is none if a contact has its own id as identifier, or an id that no contact has', async () => {
