@@ -57,7 +57,14 @@ export default defineConfig({
         extends: true,
         test: { name: 'trials', include: ['tests/faults/trials/**/*.test.ts'], fileParallelism: false },
       },
-      { extends: true, test: { name: 'connectors', include: ['tests/connectors/**/*.test.ts'] } },
+      {
+        extends: true,
+        test: {
+          name: 'connectors',
+          include: ['tests/connectors/**/*.test.ts'],
+          globalSetup: ['tests/connectors/install.ts'],
+        },
+      },
       { extends: true, test: { name: 'deploy', include: ['tests/deploy/**/*.test.ts'] } },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],

@@ -1,4 +1,4 @@
-"""Syncs the source of the manifest to DuckDB, as Airbyte does: sync.py FOLDER, in which there is config.json.
+"""Syncs the source of the manifest to DuckDB, as Airbyte does, in the current folder, which has config.json.
 
 Records are kept by primary key, and committed with the source's state whenever it emits one.
 """
@@ -13,12 +13,12 @@ import duckdb
 MANIFEST = Path(__file__).parents[3] / "connectors" / "airbyte" / "manifest.yaml"
 TYPES = {"integer": "BIGINT", "timestamp_with_timezone": "TIMESTAMPTZ"}
 SOURCE = Path(sys.executable).with_name("source-declarative-manifest")
-folder = Path(sys.argv[1])
+CATALOG = Path("catalog.json")
 
 
 def messages(command: str, *arguments: str):
     options = ["--config", "config.json", "--manifest-path", str(MANIFEST), *arguments]
-    with subprocess.Popen([SOURCE, command, *options], cwd=folder, stdout=subprocess.PIPE, text=True) as source:
+    with subprocess.Popen([SOURCE, command, *options], stdout=subprocess.PIPE, text=True) as source:
         for line in source.stdout:
             message = json.loads(line)
             if message["type"] == "TRACE" and "error" in message["trace"]:
@@ -28,10 +28,21 @@ def messages(command: str, *arguments: str):
         sys.exit(f"{command} ended with {source.returncode}")
 
 
-[catalog] = [message["catalog"] for message in messages("discover") if message["type"] == "CATALOG"]
-streams = {stream["name"]: stream for stream in catalog["streams"]}
+# Once, as when a source is set up.
+if not CATALOG.exists():
+    [catalog] = [message["catalog"] for message in messages("discover") if message["type"] == "CATALOG"]
+    configured = [
+        {
+            "stream": stream,
+            "sync_mode": "incremental" if "incremental" in stream["supported_sync_modes"] else "full_refresh",
+            "destination_sync_mode": "append_dedup",
+        }
+        for stream in catalog["streams"]
+    ]
+    CATALOG.write_text(json.dumps({"streams": configured}))
+streams = {each["stream"]["name"]: each["stream"] for each in json.loads(CATALOG.read_text())["streams"]}
 
-copy = duckdb.connect(folder / "copy.duckdb")
+copy = duckdb.connect("copy.duckdb")
 copy.execute("CREATE TABLE IF NOT EXISTS state (stream TEXT PRIMARY KEY, state TEXT)")
 for name, stream in streams.items():
     # Of its schema, for the statements of docs/sync.md.
@@ -44,19 +55,10 @@ for name, stream in streams.items():
         f"CREATE TABLE IF NOT EXISTS {name} (key TEXT PRIMARY KEY, record JSON, _airbyte_extracted_at TIMESTAMPTZ{columns})"
     )
 state = [json.loads(text) for (text,) in copy.execute("SELECT state FROM state").fetchall()]
-(folder / "state.json").write_text(json.dumps(state))
-configured = [
-    {
-        "stream": stream,
-        "sync_mode": "incremental" if "incremental" in stream["supported_sync_modes"] else "full_refresh",
-        "destination_sync_mode": "append_dedup",
-    }
-    for stream in streams.values()
-]
-(folder / "catalog.json").write_text(json.dumps({"streams": configured}))
+Path("state.json").write_text(json.dumps(state))
 
 copy.begin()
-for message in messages("read", "--catalog", "catalog.json", "--state", "state.json"):
+for message in messages("read", "--catalog", str(CATALOG), "--state", "state.json"):
     if message["type"] == "RECORD":
         name, record = message["record"]["stream"], message["record"]["data"]
         key = json.dumps([record[field] for [field] in streams[name]["source_defined_primary_key"]])
