@@ -18,12 +18,12 @@ export async function findDistribution(query: Query): Promise<boolean> {
   return projects.rows.length > 0
 }
 
-const distributed = new WeakSet<Database>()
+const distributed = new WeakSet<Database | pg.ClientBase>()
 
-/** Has all that uses this Kysely take the tables for distributed. */
-export const markDistributed = (db: Database): unknown => distributed.add(db)
+/** Has all that uses this Kysely, or this connection for imports, take the tables for distributed. */
+export const markDistributed = (db: Database | pg.ClientBase): unknown => distributed.add(db)
 
-export const isDistributed = (db: Database): boolean => distributed.has(db)
+export const isDistributed = (db: Database | pg.ClientBase): boolean => distributed.has(db)
 
 /** Marks the database if its tables are distributed. @throws database errors */
 export async function detectDistribution(db: Database): Promise<boolean> {

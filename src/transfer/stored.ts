@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { findDistribution } from '../database/distribution.ts'
+import { findDistribution, isDistributed } from '../database/distribution.ts'
 import { PAGE_VIEWED } from '../domain/event.ts'
 import {
   AFFECTED_PROJECTS,
@@ -190,12 +190,10 @@ export const COPIES: Copy[] = [
 
 const found = new WeakMap<pg.ClientBase, Stored>()
 
-/** Has imports on a connection copy what is stored, as on a cluster. */
-export const markDistributed = (client: pg.ClientBase): unknown => found.set(client, COPIED)
-
 /** Where imports on a connection find what is stored (ADR 0033), which is found out once. @throws database errors */
 export async function storedOn(client: pg.ClientBase): Promise<Stored> {
-  const stored = found.get(client) ?? ((await findDistribution((text) => client.query(text))) ? COPIED : IN_PLACE)
+  const find = async () => isDistributed(client) || findDistribution((text) => client.query(text))
+  const stored = found.get(client) ?? ((await find()) ? COPIED : IN_PLACE)
   found.set(client, stored)
   return stored
 }

@@ -4,11 +4,11 @@
  */
 import type pg from 'pg'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { markDistributed } from '../../src/database/distribution.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import type { ImportSizes } from '../../src/transfer/import.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
-import { markDistributed } from '../../src/transfer/stored.ts'
 import {
   at,
   BASE,

@@ -2,10 +2,10 @@ import { Readable, Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { vi } from 'vitest'
+import { markDistributed } from '../../src/database/distribution.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { exportProject } from '../../src/transfer/export.ts'
 import { type ImportOptions, importRecords } from '../../src/transfer/import.ts'
-import { markDistributed } from '../../src/transfer/stored.ts'
 import { createTestDatabase } from '../support/database.ts'
 
 export const NOW = new Date('2026-03-01T09:30:00.000Z')
