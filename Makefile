@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 RUN := npm run --silent
 
-.PHONY: help run test test-quick check ci browser faults soak replicas connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth bench-processes package image format generate sbom clean
+.PHONY: help run test test-quick check ci browser faults soak replicas citus connectors deploy contract mutants mutants-code sdks validators proxy mock contract-diff changelog contract-release bench bench-quick bench-smoke bench-ablation bench-growth bench-processes package image format generate sbom clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-17s %s\n", $$1, $$2 }'
@@ -40,6 +40,14 @@ faults: node_modules/.installed ## Attack a running service, and measure what it
 
 replicas: node_modules/.installed ## Read back 100,000 writes through three processes and two standby servers that lag, freeze and are promoted
 	@LONG=yes $(RUN) test:trials tests/faults/trials/replicas.test.ts
+
+citus: node_modules/.installed bench/node_modules/.installed ## Run tests and a benchmark on the Citus cluster of TEST_CITUS_URL (see CONTRIBUTING.md)
+ifdef TEST_CITUS_URL
+	@$(RUN) test:citus
+	@$(RUN) bench -- --citus
+else
+	@echo 'not run: set TEST_CITUS_URL to the nodes of a Citus cluster, the coordinator first: CONTRIBUTING.md says more'
+endif
 
 soak: node_modules/.installed ## Ten minutes of mixed load, with the demo's live visitors, after which the service holds no more than before
 	@LONG=yes $(RUN) test:trials tests/faults/trials/soak.test.ts

@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config'
 
 const EXCLUDED = [
   'tests/browser/**',
+  'tests/citus/**',
   'tests/connectors/**',
   'tests/deploy/**',
   'tests/contract/proxy/mock.test.ts',
@@ -21,6 +22,17 @@ const SLOW = [
   'tests/recording/{concurrency,soak}.test.ts',
   'tests/transfer/{chunks,demo,import,isolation}.test.ts',
   'tests/unit/{bench/**,imports.test.ts}',
+]
+
+/**
+ * Tests of what a cluster has not: triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server whose
+ * statistics count the rows that are read.
+ */
+const NOT_ON_CITUS = [
+  'tests/feed/histories.property.test.ts',
+  'tests/http/replicas.test.ts',
+  'tests/recording/turns.test.ts',
+  'tests/transfer/small.test.ts',
 ]
 
 // A worker evaluates the modules that its files share once: a third of the whole run. No test replaces a module.
@@ -66,6 +78,15 @@ export default defineConfig({
         },
       },
       { extends: true, test: { name: 'deploy', include: ['tests/deploy/**/*.test.ts'] } },
+      {
+        extends: true,
+        test: {
+          name: 'citus',
+          ...SHARED,
+          include: ['tests/{citus,feed,http,recording,transfer}/**/*.test.ts'],
+          exclude: NOT_ON_CITUS,
+        },
+      },
       { extends: true, test: { name: 'mock', include: ['tests/contract/proxy/mock.test.ts'] } },
     ],
   },

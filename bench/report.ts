@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import type { Ablation } from './ablation/run.ts'
+import { type CitusResult, shareOf } from './citus.ts'
 import { type Figure, isReached } from './figures.ts'
 import { type Growth, growthOf } from './growth.ts'
 import { MAX_P99, multipleOf, type ProcessesResult } from './processes.ts'
@@ -106,6 +107,28 @@ export function processesTable(results: readonly ProcessesResult[]): string {
   )
   return table(
     ['projects', 'each process records in', 'events/s of one', 'of three', 'target', 'p99 of three', 'target', ''],
+    rows,
+  )
+}
+
+/** What the service does on a cluster, as a share of what it does on a plain database. */
+export function citusTable(results: readonly CitusResult[]): string {
+  const rows = results.map((result) => {
+    const { race, atLeast, samples } = result
+    const share = shareOf(result)
+    const both = (of: (sample: Sample) => number) =>
+      [samples.plain, samples.cluster].map((side) => figure(median(side.map(of)))).join(' / ')
+    return [
+      `${race.name}, ${race.connections}`,
+      withSpread(share),
+      `≥ ${atLeast}×`,
+      share.median >= atLeast ? 'ok' : 'below',
+      both(({ perSecond }) => perSecond),
+      both(({ p99_ms }) => p99_ms),
+    ]
+  })
+  return table(
+    ['load, connections', 'of plain', 'target', '', 'requests/s plain / Citus', 'p99 ms plain / Citus'],
     rows,
   )
 }

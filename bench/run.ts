@@ -6,7 +6,9 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { cpus, totalmem } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
+import { CITUS_NODES } from '../tests/support/citus.ts'
 import { measureAblations } from './ablation/run.ts'
+import { measureCitus } from './citus.ts'
 import { BenchServer } from './data.ts'
 import { measureFeed } from './feed.ts'
 import { type Batches, figuresOf, type Standalone, standaloneFigures } from './figures.ts'
@@ -27,6 +29,7 @@ import {
 import {
   ablationTable,
   bytesTable,
+  citusTable,
   fairnessTable,
   figuresTable,
   growthTable,
@@ -53,6 +56,7 @@ const { values: options } = parseArgs({
     growth: { type: 'boolean', default: false },
     ablation: { type: 'boolean', default: false },
     processes: { type: 'boolean', default: false },
+    citus: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
     only: { type: 'string' },
     rounds: { type: 'string' },
@@ -71,7 +75,7 @@ const entries = Number(options.entries ?? (smoke ? 1_000 : 10_000))
 const warmUp_s = smoke ? 1 : 2
 
 const start_ms = performance.now()
-const server = await BenchServer.open()
+const server = await BenchServer.open(options.citus ? CITUS_NODES[0] : undefined)
 try {
   const { sample, generator } = await createSampler(server.postmaster)
   const about = {
@@ -83,7 +87,9 @@ try {
     rounds,
     duration_s,
   }
-  const measure = options.growth ? growth : options.ablation ? ablation : options.processes ? processes : race
+  const instead = { growth, ablation, processes, citus }
+  const chosen = (Object.keys(instead) as (keyof typeof instead)[]).find((name) => options[name])
+  const measure = chosen ? instead[chosen] : race
   const { stored, parts, charts } = await measure(sample)
   const minutes = ((performance.now() - start_ms) / 60_000).toFixed(1)
   const heading = `Measured on ${about.date.slice(0, 10)} with ${about.machine}, Node ${about.node}, PostgreSQL ${about.postgres}
@@ -164,6 +170,11 @@ async function processes(sample: Sampler): Promise<Outcome> {
     projects: smoke ? 64 : 10_000,
   })
   return { stored: { processes: found }, parts: { processes: processesTable(found) }, charts: {} }
+}
+
+async function citus(sample: Sampler): Promise<Outcome> {
+  const found = await measureCitus(server, sample, { entries, rounds, duration_s })
+  return { stored: { citus: found }, parts: { citus: citusTable(found) }, charts: {} }
 }
 
 async function measureStandalone(url: string, field: Field): Promise<Standalone> {

@@ -10,9 +10,9 @@ import { Followers } from '../../src/feed/followers.ts'
 import { listErasures } from '../../src/handlers/erasures.ts'
 import { listProjectEvents } from '../../src/handlers/events.ts'
 import { eraseContact } from '../../src/queries/erasures.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
+import type { Recorder } from '../../src/recording/recorder.ts'
 import { Importer } from '../../src/transfer/importer.ts'
-import { parsedEvent } from '../recording/fixture.ts'
+import { parsedEvent, recorderOn } from '../recording/fixture.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { UNLIMITED } from '../support/lease.ts'
@@ -200,7 +200,7 @@ export async function openHistories() {
   const importPool = createPool(url.href)
   // Processes share no memory, and neither do recorders.
   const writePools = Array.from({ length: 3 }, () => openWritePool(url.href, { max: 2 }))
-  const recorders = writePools.map((own) => new Recorder(own)) as [Recorder, Recorder, Recorder]
+  const recorders = writePools.map((own) => recorderOn(own)) as [Recorder, Recorder, Recorder]
   const importer = new Importer(importPool)
   const followers = new Followers(db, { maxFollowers: 2 * FOLLOWERS.length, pollInterval_ms: 1 })
 

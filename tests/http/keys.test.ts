@@ -215,7 +215,7 @@ test('concurrent keys of two projects read the same module id each in its own pr
 
 test('a key whose row is locked is accepted without waiting', async () => {
   const { text } = await newKey()
-  const obstacle = await holdLock(api.databaseUrl, 'SELECT FROM api_keys FOR UPDATE')
+  const obstacle = await holdLock(api.databaseUrl, "SELECT FROM api_keys WHERE project_id = 'demo' FOR UPDATE")
   for (let i = 0; i < 5; i += 1) expect((await api.call({ path: MODULES, key: text })).statusCode).toBe(200)
   await obstacle.release()
 })

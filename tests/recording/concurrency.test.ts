@@ -123,15 +123,19 @@ describe('two server processes on one database', () => {
       .where((eb) =>
         eb.not(
           eb.exists(
-            eb.selectFrom('contact_identifiers as i').select('i.key').whereRef('i.contact_id', '=', 'c.contact_id'),
+            eb
+              .selectFrom('contact_identifiers as i')
+              .select('i.key')
+              .whereRef('i.project_id', '=', 'c.project_id')
+              .whereRef('i.contact_id', '=', 'c.contact_id'),
           ),
         ),
       )
     expect(await idle.execute()).toEqual([])
     const doubled = db
       .selectFrom('entries')
-      .select(['contact_id', 'module_id'])
-      .groupBy(['contact_id', 'module_id'])
+      .select(['project_id', 'contact_id', 'module_id'])
+      .groupBy(['project_id', 'contact_id', 'module_id'])
       .having((eb) => eb.fn.countAll(), '>', 1)
     expect(await doubled.execute()).toEqual([])
   })

@@ -5,7 +5,9 @@ import { expect, onTestFinished, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { type ParsedEvent, parseCustomEvent } from '../../src/recording/custom-event.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
+import { isOnCitus } from '../support/citus.ts'
 import type { HeldLock } from '../support/waiting.ts'
 
 /** A custom event as clients send it: before validation the timestamp is any text. */
@@ -157,6 +159,11 @@ function summaryOf(statement: StatementSent): string {
   return table === undefined ? verb : `${verb} ${table}`
 }
 
+/** A recorder in the form for the server of the tests. The arguments are those of its constructor. */
+export function recorderOn(...[pool, options, observer]: ConstructorParameters<typeof Recorder>): Recorder {
+  return new Recorder(pool, { isDistributed: isOnCitus, ...options }, observer)
+}
+
 /** Counts, from now until the test ends, what all connections of this process send and get. */
 export function watchStatements() {
   const { mock, mockRestore } = vi.spyOn(pg.Client.prototype, 'query')
@@ -164,7 +171,11 @@ export function watchStatements() {
   // The same spy, if the test watches already.
   const earlier = mock.calls.length
   const statements = () =>
-    mock.calls.slice(earlier).map(([statement]) => summaryOf(statement as unknown as StatementSent))
+    mock.calls
+      .slice(earlier)
+      .map(([statement]) => summaryOf(statement as unknown as StatementSent))
+      // Settings for the nodes of a cluster.
+      .filter((summary) => summary !== 'SET')
   return {
     /** Each statement as its verb and the first table that it names, such as `insert events`. */
     statements,
@@ -191,11 +202,13 @@ export function stopClock() {
   }
 }
 
+const WAITERS = isOnCitus
+  ? 'SELECT count(DISTINCT waiting_gpid)::integer AS waiters FROM citus_lock_waits WHERE blocking_gpid = citus_backend_gpid()'
+  : `SELECT count(DISTINCT pid)::integer AS waiters FROM pg_locks
+     WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`
+
 /** How many sessions wait for this lock, not for another one. */
 export async function waitersFor({ query }: HeldLock): Promise<number> {
-  const { rows } = await query(
-    `SELECT count(DISTINCT pid)::integer AS waiters FROM pg_locks
-     WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))`,
-  )
+  const { rows } = await query(WAITERS)
   return rows[0].waiters
 }

@@ -151,7 +151,7 @@ describe('a run', () => {
     const locked = ids.slice(0, 2)
     const obstacle = await holdLock(
       api.databaseUrl,
-      `SELECT FROM idempotency_keys WHERE idempotency_key IN ('${locked.join("', '")}') FOR UPDATE`,
+      `SELECT FROM idempotency_keys WHERE project_id = 'demo' AND idempotency_key IN ('${locked.join("', '")}') FOR UPDATE`,
     )
     expect(await deletedByOneRun({ chunkSize: 1 })).toBe(3)
     expect(await keysOf()).toEqual(locked)

@@ -7,7 +7,7 @@ import { SCOPES } from '../../src/domain/api-key.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { keyInProject } from '../../src/recording/contacts.ts'
 import type { ParsedEvent } from '../../src/recording/custom-event.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
+import type { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { rowsOf } from '../support/database.ts'
 import { runs } from '../support/properties.ts'
@@ -23,6 +23,7 @@ import {
   module,
   pageView,
   parsedEvent,
+  recorderOn,
   version,
 } from './fixture.ts'
 import { entryInEffect, progressAt, versionInEffect } from './model.ts'
@@ -60,7 +61,7 @@ beforeAll(async () => {
     },
   })
   pool = openWritePool(api.databaseUrl, { max: 2 })
-  recorder = new Recorder(pool)
+  recorder = recorderOn(pool)
 })
 afterAll(async () => {
   await pool.end()

@@ -2,10 +2,10 @@ import { setImmediate } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER } from '../../src/recording/observer.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
+import type { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
-import { createRecordingApp, parsedEvent, stopClock, watchStatements } from './fixture.ts'
+import { createRecordingApp, parsedEvent, recorderOn, stopClock, watchStatements } from './fixture.ts'
 
 // How a recorder takes turns with those of other processes, in whose place the tests hold locks (ADR 0031).
 
@@ -30,7 +30,7 @@ beforeEach(() => {
 function createRecorder(observer = NO_OBSERVER, tuning = {}): Recorder {
   const pool = openWritePool(api.databaseUrl, { max: 4 })
   onTestFinished(() => pool.end())
-  return new Recorder(pool, { lockTimeout_ms: 10_000, turnTimeout_ms: 10_000, ...tuning }, observer)
+  return recorderOn(pool, { lockTimeout_ms: 10_000, turnTimeout_ms: 10_000, ...tuning }, observer)
 }
 
 const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())

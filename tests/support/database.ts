@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import type { Selectable } from 'kysely'
-import { inject } from 'vitest'
+import { inject, vi } from 'vitest'
 import type { DB } from '../../generated/database.ts'
 import type { Database } from '../../src/database/pool.ts'
-import { databaseUrl, onServer } from './global-setup.ts'
+import { databaseUrl, onNodes } from './global-setup.ts'
 
 /** A database for one test file. */
 export interface TestDatabase {
@@ -15,10 +15,11 @@ export interface TestDatabase {
 export async function createTestDatabase(template: string = inject('templateDatabase')): Promise<TestDatabase> {
   const server = inject('databaseServer')
   const name = `flowtrail_test_${randomBytes(8).toString('hex')}`
-  await onServer(server, `CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`)
+  await onNodes(server, `CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`)
   return {
     url: databaseUrl(server, name),
-    drop: () => onServer(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
+    // A session between the nodes of a cluster may begin while it is dropped.
+    drop: () => vi.waitFor(() => onNodes(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`), 10_000),
   }
 }
 

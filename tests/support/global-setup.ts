@@ -6,6 +6,7 @@ import type { TestProject } from 'vitest/node'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { migrate } from '../../db/migrate.ts'
 import { connect } from '../../src/database/open.ts'
+import { CITUS_NODES, isOnCitus } from './citus.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -26,38 +27,44 @@ export default async function setup(project: TestProject): Promise<() => Promise
   if (memory) process.env.TMPDIR ??= memory
   const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
-  await onServer(server.url, `CREATE DATABASE ${template}`)
-  const isDistributed = process.env.TEST_CITUS === 'yes'
-  if (isDistributed) await distribute(databaseUrl(server.url, template))
+  await onNodes(server.url, `CREATE DATABASE ${template}`)
+  if (isOnCitus) await distribute(template)
   const db = connect(databaseUrl(server.url, template), { max: 1 })
   await migrate(db)
   await db.destroy()
-  if (isDistributed) await disconnect(server.url, template)
+  if (isOnCitus) await disconnect(template)
 
   project.provide('databaseServer', server.url)
   project.provide('templateDatabase', template)
   return async () => {
-    await onServer(server.url, `DROP DATABASE ${template}`)
+    await onNodes(server.url, `DROP DATABASE ${template}`)
     await server.release()
   }
 }
 
 /**
- * Makes a database one whose tables will be distributed by Citus, all of them to this server. Its copies are, too, since they
- * contain the shards.
+ * Makes the databases of this name one cluster, whose tables will be distributed. Its copies are clusters as well, since they
+ * contain the metadata, and the shards.
  */
-async function distribute(url: string): Promise<void> {
-  const { hostname, port } = new URL(url)
-  const node = `'${hostname}', ${port || 5432}`
-  await onServer(url, 'CREATE EXTENSION citus')
-  await onServer(url, `SELECT citus_set_coordinator_host(${node})`)
-  await onServer(url, `SELECT citus_set_node_property(${node}, 'shouldhaveshards', true)`)
+export async function distribute(database: string): Promise<void> {
+  const urls = CITUS_NODES.map((node) => databaseUrl(node, database))
+  for (const url of urls) await onServer(url, 'CREATE EXTENSION citus')
+  const addresses = urls.map((url) => new URL(url)).map(({ hostname, port }) => `'${hostname}', ${port || 5432}`)
+  const [coordinator, ...workers] = addresses
+  const statements = [
+    `SELECT citus_set_coordinator_host(${coordinator})`,
+    ...workers.map((worker) => `SELECT citus_add_node(${worker})`),
+    ...(workers.length > 0 ? [] : [`SELECT citus_set_node_property(${coordinator}, 'shouldhaveshards', true)`]),
+  ]
+  for (const statement of statements) await onServer(urls[0] ?? '', statement)
 }
 
 /** Ends the connections that Citus keeps to a database, which could not be copied otherwise. */
-async function disconnect(server: string, database: string): Promise<void> {
-  await onServer(server, `ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
-  await onServer(server, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '${database}'`)
+async function disconnect(database: string): Promise<void> {
+  for (const node of CITUS_NODES) {
+    await onServer(node, `ALTER DATABASE ${database} ALLOW_CONNECTIONS false`)
+    await onServer(node, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '${database}'`)
+  }
 }
 
 const MEMORY = '/dev/shm'
@@ -73,10 +80,10 @@ async function memoryDirectory(): Promise<string | undefined> {
   return bavail * bsize >= MIN_MEMORY_bytes ? MEMORY : undefined
 }
 
-/** The server of TEST_DATABASE_URL or, without it, an embedded one for this run only. */
+/** The coordinator of TEST_CITUS_URL, the server of TEST_DATABASE_URL or, without them, an embedded one for this run only. */
 export async function useServer(): Promise<{ url: string; release: () => Promise<void> }> {
-  const { TEST_DATABASE_URL } = process.env
-  return TEST_DATABASE_URL ? { url: TEST_DATABASE_URL, release: async () => {} } : startEmbedded()
+  const [url = process.env.TEST_DATABASE_URL] = CITUS_NODES
+  return url ? { url, release: async () => {} } : startEmbedded()
 }
 
 async function startEmbedded() {
@@ -96,6 +103,11 @@ export function databaseUrl(server: string, database: string): string {
   const url = new URL(server)
   url.pathname = `/${database}`
   return url.href
+}
+
+/** Runs one statement on the maintenance database of a server, or of each node of the cluster whose coordinator it is. */
+export async function onNodes(server: string, statement: string): Promise<void> {
+  await Promise.all((isOnCitus ? CITUS_NODES : [server]).map((node) => onServer(node, statement)))
 }
 
 /** Runs one statement on the database of a connection string, as a rule the server's maintenance database. */

@@ -1,5 +1,9 @@
 import pg from 'pg'
 import { expect, vi } from 'vitest'
+import { isOnCitus } from './citus.ts'
+
+/** Those of all nodes of a cluster, in which it is the sessions between nodes that wait. */
+const SESSIONS = isOnCitus ? 'citus_stat_activity' : 'pg_stat_activity'
 
 /** A lock that blocks every other session that requests it, until it is released. */
 export interface HeldLock {
@@ -18,28 +22,29 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<HeldL
   await client.connect()
   await client.query('BEGIN')
   await client.query(lock)
+  // Within a transaction the view would remain what it was at first.
+  const observer = new pg.Client(databaseUrl)
+  observer.on('error', () => {})
+  await observer.connect()
   const waiting = async () => {
-    const { rows } = await client.query<{ pid: number }>(
-      "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    const { rows } = await observer.query<{ pid: number }>(
+      `SELECT pid FROM ${SESSIONS} WHERE datname = current_database() AND wait_event_type = 'Lock'`,
     )
     return rows.map(({ pid }) => pid)
   }
   return {
     query: (sql) => client.query(sql),
     waiting: async (count) => {
-      // Within a transaction, the view is a snapshot until it is cleared.
-      const read = async () => {
-        await client.query('SELECT pg_stat_clear_snapshot()')
-        return waiting()
-      }
       const found = async () => {
-        const pids = await read()
+        const pids = await waiting()
         expect(pids).toHaveLength(count)
         return pids
       }
       return vi.waitFor(found, { timeout: 30_000, interval: 10 })
     },
-    release: () => client.end(),
+    release: async () => {
+      await Promise.all([client.end(), observer.end()])
+    },
   }
 }
 

@@ -169,7 +169,7 @@ async function tryAll<Case>(
       await Promise.all(cases.map(run))
     }),
     {
-      ...runsInForm(batches, batches * 33),
+      ...runsInForm(batches, batches * 40),
       interruptAfterTimeLimit: TRIAL_OPTIONS.timeout - 30_000,
       markInterruptAsFailure: true,
     },

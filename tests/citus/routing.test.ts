@@ -1,0 +1,46 @@
+import { CompiledQuery } from 'kysely'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { markDistributed } from '../../src/database/distribution.ts'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import type { NamedQuery } from '../../src/database/prepared.ts'
+import { OF_ALL_PROJECTS, QUERIES } from '../queries/queries.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+
+let database: TestDatabase
+let db: Database
+beforeAll(async () => {
+  database = await createTestDatabase()
+  db = connect(database.url, { max: 1 })
+})
+afterAll(async () => {
+  await db.destroy()
+  await database.drop()
+})
+
+/** The queries that the coordinator responds to. */
+const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'tryLockRecording', 'lockRecording']
+
+/** How many tasks each of Citus's plans within a plan has, each for a shard. */
+function taskCountsOf(plan: unknown): number[] {
+  if (typeof plan !== 'object' || plan === null) return []
+  return Object.entries(plan).flatMap(([name, value]) =>
+    name === 'Task Count' ? [Number(value)] : taskCountsOf(value),
+  )
+}
+
+test.each(QUERIES.filter(([name]) => !OF_ALL_PROJECTS.includes(name)))('%s asks one shard', async (name, _, run) => {
+  const sent: NamedQuery[] = []
+  const executeQuery = async (one: NamedQuery) => {
+    sent.push(one)
+    return { rows: [] }
+  }
+  const distributed = { executeQuery } as unknown as Database
+  markDistributed(distributed)
+  await run(distributed)
+  const [query] = sent as [NamedQuery]
+  const { rows } = await db.executeQuery(CompiledQuery.raw(`EXPLAIN (FORMAT JSON) ${query.sql}`, [...query.parameters]))
+  const counts = taskCountsOf(rows)
+  expect(counts.filter((count) => count !== 1)).toEqual([])
+  expect(counts.length > 0).toBe(!OF_NO_TABLE.includes(name))
+})
