@@ -25,7 +25,7 @@ const SLOW = [
 ]
 
 /**
- * Tests of what a cluster has not: triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server whose
+ * Tests of what a cluster does not have: triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server whose
  * statistics count the rows that are read.
  */
 const NOT_ON_CITUS = [

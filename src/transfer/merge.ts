@@ -104,7 +104,7 @@ function nameOf(query: string, sql: string): string {
 /**
  * Takes the lock that recording events takes, too (docs/semantics.md#concurrency). New projects are inserted before, so
  * that of two imports of one new project the second waits there and sees everything of the first from then on. Both
- * steps go in the order of the ids, so that imports cannot deadlock.
+ * steps go in the order of the ids, so that imports cannot deadlock, unless one repeats them since a project was deleted.
  */
 const LOCK_PROJECTS = `SELECT count(*) = (SELECT count(*) FROM ${AFFECTED_PROJECTS}) AS all_locked FROM (
     SELECT project_id FROM projects WHERE project_id IN (SELECT project_id FROM ${AFFECTED_PROJECTS})
@@ -191,14 +191,14 @@ export class Merge {
       await this.#run([...this.#copyProjects(), ...findIssues(projectChecks)])
       if (this.#rows.project > 0) await this.#run(await this.#insertProjects())
       areLocked = await this.#lockProjects()
-      // Those that could not be locked were deleted meanwhile, and may be inserted again, or have never been there.
+      // A project that could not be locked never existed or was deleted meanwhile: unless a line creates it, that is an issue.
       projectChecks = [...this.#queries.projectChecks, ...this.#queries.indirectProjectChecks]
     }
     this.#step('checking')
     await this.#run([
       ...(this.#rows.project > 0 ? this.#copyProjects() : []),
       ...this.#copyStored(),
-      ...findIssues(this.#queries.checks),
+      ...findIssues([...(areLocked ? [] : this.#queries.indirectProjectChecks), ...this.#queries.checks]),
       ...this.#findTypeMismatches(),
     ])
     const issue = issues.reduce<ImportIssue | undefined>(earlierIssue, undefined)

@@ -291,6 +291,15 @@ describe('projects delete', () => {
   })
 
   const contact = { type: 'contact', project_id: 'demo', contact_id: 'late', identifiers: [] }
+  const saved_at = '2026-01-01T00:00:00.000Z'
+  const version = {
+    type: 'module_version',
+    project_id: 'demo',
+    module_id: 'm',
+    version_number: 1,
+    saved_at,
+    json_string: '{}',
+  }
   const project = { type: 'project', project_id: 'demo', name: 'Again' }
   const deleteDemo = () => flowtrail('projects', 'delete', 'demo', '--yes')
   const importing = (records: object[]) => importInto(api.databaseUrl, records).catch((error: unknown) => error)
@@ -308,13 +317,15 @@ describe('projects delete', () => {
   }
 
   test('makes an import that waits for it fail as without the project, or create it anew', async () => {
-    const [deleted, imported] = await queued(deleteDemo, () => importing([contact]))
-    expect(deleted).toMatchObject({ status: 0 })
-    expect(String(imported)).toBe(
-      'ImportError: line 1: /project_id: no project with this id is stored or on an earlier line',
-    )
+    for (const line of [contact, version]) {
+      const [deleted, imported] = await queued(deleteDemo, () => importing([line]))
+      expect(deleted).toMatchObject({ status: 0 })
+      expect(String(imported)).toBe(
+        'ImportError: line 1: /project_id: no project with this id is stored or on an earlier line',
+      )
+      await importInto(api.databaseUrl, [project])
+    }
 
-    await importInto(api.databaseUrl, [project])
     const [again] = await queued(deleteDemo, () => importing([project, contact]))
     expect(again).toMatchObject({ status: 0 })
     const { projects, contacts } = await rowsOf(api.db, 'demo')

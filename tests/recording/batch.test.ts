@@ -49,6 +49,7 @@ async function transactionsOf(work: () => Promise<unknown>): Promise<number> {
 }
 
 describe('events that arrive together', () => {
+  // On a cluster a transaction is of one project (ADR 0033).
   test.skipIf(isOnCitus)('share a transaction, across projects, and each caller gets its own result', async () => {
     const events = Array.from({ length: 40 }, (_, i) => ({
       projectId: i % 2 ? 'demo' : 'other',

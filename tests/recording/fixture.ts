@@ -175,7 +175,7 @@ export function watchStatements() {
       .slice(earlier)
       .map(([statement]) => summaryOf(statement as unknown as StatementSent))
       // Settings for the nodes of a cluster.
-      .filter((summary) => summary !== 'SET')
+      .filter((summary) => !isOnCitus || summary !== 'SET')
   return {
     /** Each statement as its verb and the first table that it names, such as `insert events`. */
     statements,

@@ -395,7 +395,7 @@ describe('under load', () => {
 })
 
 // By triggers, which Citus refuses.
-describe.skipIf(isOnCitus)('a transaction that fails', () => {
+describe.skipIf(isOnCitus)('when PostgreSQL fails,', () => {
   /** Makes inserting events fail this many times with this SQLSTATE. @returns what ends it and counts the attempts */
   async function failing(sqlstate: string, times: number) {
     await sql
@@ -410,7 +410,7 @@ describe.skipIf(isOnCitus)('a transaction that fails', () => {
     }
   }
 
-  test.each(['40001', '40P01'])('with %s is retried', async (sqlstate) => {
+  test.each(['40001', '40P01'])('a transaction that fails with %s is retried', async (sqlstate) => {
     const attempts = await failing(sqlstate, 2)
     const before = await rowCounts(api)
     expect((await post(api, customEvent())).statusCode).toBe(200)
@@ -418,16 +418,19 @@ describe.skipIf(isOnCitus)('a transaction that fails', () => {
     expect(await attempts()).toBe(3)
   })
 
-  test.each(['40001', '40P01'])('again and again with %s is a 503 and stores nothing', async (sqlstate) => {
-    const attempts = await failing(sqlstate, 1_000)
-    const before = await rowCounts(api)
-    const response = await post(api, customEvent(), { 'idempotency-key': `failed-with-${sqlstate}` })
-    expect(response.statusCode).toBe(503)
-    expect(await rowCounts(api)).toEqual(before)
-    expect(await attempts()).toBe(5)
-  })
+  test.each(['40001', '40P01'])(
+    'a transaction that keeps failing with %s is a 503 and stores nothing',
+    async (sqlstate) => {
+      const attempts = await failing(sqlstate, 1_000)
+      const before = await rowCounts(api)
+      const response = await post(api, customEvent(), { 'idempotency-key': `failed-with-${sqlstate}` })
+      expect(response.statusCode).toBe(503)
+      expect(await rowCounts(api)).toEqual(before)
+      expect(await attempts()).toBe(5)
+    },
+  )
 
-  test('at its commit, by a warning, as when a node of a cluster breaks off, is a 503 and is not repeated', async () => {
+  test('a commit with a warning, as when a node of a cluster breaks off, is a 503 and is not repeated', async () => {
     await sql
       .raw(`CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'node lost'; RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()`)
@@ -441,7 +444,7 @@ describe.skipIf(isOnCitus)('a transaction that fails', () => {
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 2)
   })
 
-  test('by a bug in an insert is a 500, is not retried and stores nothing', async () => {
+  test('a bug in an insert is a 500, is not retried and stores nothing', async () => {
     const attempts = await failing('22012', 1_000)
     const before = await rowCounts(api)
     expect((await post(api, customEvent({ identifiers: [{ key: 'k', value: freshValue() }] }))).statusCode).toBe(500)

@@ -3,6 +3,7 @@ import type { Selectable } from 'kysely'
 import { inject, vi } from 'vitest'
 import type { DB } from '../../generated/database.ts'
 import type { Database } from '../../src/database/pool.ts'
+import { isOnCitus } from './citus.ts'
 import { databaseUrl, onNodes } from './global-setup.ts'
 
 /** A database for one test file. */
@@ -16,10 +17,11 @@ export async function createTestDatabase(template: string = inject('templateData
   const server = inject('databaseServer')
   const name = `flowtrail_test_${randomBytes(8).toString('hex')}`
   await onNodes(server, `CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`)
+  const drop = () => onNodes(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`)
   return {
     url: databaseUrl(server, name),
     // A session between the nodes of a cluster may begin while it is dropped.
-    drop: () => vi.waitFor(() => onNodes(server, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`), 10_000),
+    drop: () => (isOnCitus ? vi.waitFor(drop, 60_000) : drop()),
   }
 }
 

@@ -19,13 +19,12 @@ export async function holdLock(databaseUrl: string, lock: string): Promise<HeldL
   const client = new pg.Client(databaseUrl)
   // A server that is killed also emits it; queries then fail.
   client.on('error', () => {})
-  await client.connect()
-  await client.query('BEGIN')
-  await client.query(lock)
-  // Within a transaction the view would remain what it was at first.
+  // Within a transaction the view of the sessions is a snapshot, so another session reads it.
   const observer = new pg.Client(databaseUrl)
   observer.on('error', () => {})
-  await observer.connect()
+  await Promise.all([client.connect(), observer.connect()])
+  await client.query('BEGIN')
+  await client.query(lock)
   const waiting = async () => {
     const { rows } = await observer.query<{ pid: number }>(
       `SELECT pid FROM ${SESSIONS} WHERE datname = current_database() AND wait_event_type = 'Lock'`,

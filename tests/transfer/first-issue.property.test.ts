@@ -68,6 +68,10 @@ const CONFLICTS: [line: object, field: string][] = [
   [entry({ entry_id: 'e4', module_id: 'absent' }), '/module_id'],
   [view('v5', 1, 1, { entry_id: 'absent too' }), '/entry_id'],
   [view('v6', 1, 1, { module_version_number: 6 }), '/module_version_number'],
+  // Lines that refer to their project by a parent alone.
+  [version(8, undefined, { project_id: 'absent' }), '/project_id'],
+  [entry({ project_id: 'absent too' }), '/project_id'],
+  [view('v7', 1, 1, { project_id: 'absent' }), '/project_id'],
 ]
 /** Lines that are bad by themselves, which are reported while the input is read. */
 const INVALID: [line: object | string, field: string][] = [

@@ -39,7 +39,9 @@ if not CATALOG.exists():
         }
         for stream in catalog["streams"]
     ]
-    CATALOG.write_text(json.dumps({"streams": configured}))
+    whole = CATALOG.with_suffix(".new")
+    whole.write_text(json.dumps({"streams": configured}))
+    whole.replace(CATALOG)
 streams = {each["stream"]["name"]: each["stream"] for each in json.loads(CATALOG.read_text())["streams"]}
 
 copy = duckdb.connect("copy.duckdb")
