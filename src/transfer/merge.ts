@@ -185,20 +185,19 @@ export class Merge {
       ...(this.#stored.isCopied ? [this.#findProjects()] : []),
     ])
     this.#step('locking projects')
-    let { projectChecks } = this.#queries
     let areLocked = false
     while (!areLocked && issues.length === 0) {
-      await this.#run([...this.#copyProjects(), ...findIssues(projectChecks)])
+      await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.projectChecks)])
       if (this.#rows.project > 0) await this.#run(await this.#insertProjects())
       areLocked = await this.#lockProjects()
       // A project that could not be locked never existed or was deleted meanwhile: unless a line creates it, that is an issue.
-      projectChecks = [...this.#queries.projectChecks, ...this.#queries.indirectProjectChecks]
+      if (!areLocked) await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.indirectProjectChecks)])
     }
     this.#step('checking')
     await this.#run([
       ...(this.#rows.project > 0 ? this.#copyProjects() : []),
       ...this.#copyStored(),
-      ...findIssues([...(areLocked ? [] : this.#queries.indirectProjectChecks), ...this.#queries.checks]),
+      ...findIssues(this.#queries.checks),
       ...this.#findTypeMismatches(),
     ])
     const issue = issues.reduce<ImportIssue | undefined>(earlierIssue, undefined)
