@@ -1,10 +1,8 @@
 import { CompiledQuery } from 'kysely'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { markDistributed } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
-import type { NamedQuery } from '../../src/database/prepared.ts'
-import { OF_ALL_PROJECTS, QUERIES } from '../queries/queries.ts'
+import { QUERIES_OF_A_PROJECT, sentToCluster } from '../queries/queries.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 
 let database: TestDatabase
@@ -29,16 +27,8 @@ function taskCountsOf(plan: unknown): number[] {
   )
 }
 
-test.each(QUERIES.filter(([name]) => !OF_ALL_PROJECTS.includes(name)))('%s asks one shard', async (name, _, run) => {
-  const sent: NamedQuery[] = []
-  const executeQuery = async (one: NamedQuery) => {
-    sent.push(one)
-    return { rows: [] }
-  }
-  const distributed = { executeQuery } as unknown as Database
-  markDistributed(distributed)
-  await run(distributed)
-  const [query] = sent as [NamedQuery]
+test.each(QUERIES_OF_A_PROJECT)('%s asks one shard', async (name, _, run) => {
+  const query = await sentToCluster(run)
   const { rows } = await db.executeQuery(CompiledQuery.raw(`EXPLAIN (FORMAT JSON) ${query.sql}`, [...query.parameters]))
   const counts = taskCountsOf(rows)
   expect(counts.filter((count) => count !== 1)).toEqual([])

@@ -1,6 +1,6 @@
-import { isDistributed } from '../../src/database/distribution.ts'
+import { isDistributed, markDistributed } from '../../src/database/distribution.ts'
 import type { Database } from '../../src/database/pool.ts'
-import type { Prepared } from '../../src/database/prepared.ts'
+import type { NamedQuery, Prepared } from '../../src/database/prepared.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { findKey, findKeysFingerprint, updateKeyUsed } from '../../src/queries/api-keys.ts'
 import { selectContacts, selectIdentifierOwners } from '../../src/queries/contacts.ts'
@@ -45,7 +45,7 @@ const formFor = <Args extends readonly unknown[], Row>(db: Database, query: Prep
   isDistributed(db) ? query.ofOneProject : query
 
 /** The queries that are of no project. */
-export const OF_ALL_PROJECTS = ['selectKeysFingerprint']
+const OF_ALL_PROJECTS = ['selectKeysFingerprint']
 
 /** Each query that the service prepares, by its name in the metrics and in pg_prepared_statements, and its kind. */
 export const QUERIES: [name: string, kind: string, run: (db: Database) => Promise<unknown>][] = [
@@ -83,3 +83,19 @@ export const QUERIES: [name: string, kind: string, run: (db: Database) => Promis
   ['tryLockRecording', 'list', (db) => tryLockRecording(db)],
   ['lockRecording', 'list', (db) => lockRecording(db)],
 ]
+
+/** Those that are of one project. */
+export const QUERIES_OF_A_PROJECT = QUERIES.filter(([name]) => !OF_ALL_PROJECTS.includes(name))
+
+/** What a query sends to a distributed database. */
+export async function sentToCluster(run: (db: Database) => Promise<unknown>): Promise<NamedQuery> {
+  const sent: NamedQuery[] = []
+  const executeQuery = async (one: NamedQuery) => {
+    sent.push(one)
+    return { rows: [] }
+  }
+  const cluster = { executeQuery } as unknown as Database
+  markDistributed(cluster)
+  await run(cluster)
+  return sent[0] as NamedQuery
+}

@@ -1,11 +1,9 @@
 import { type CompiledQuery, sql } from 'kysely'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { markDistributed } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
-import type { NamedQuery } from '../../src/database/prepared.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { OF_ALL_PROJECTS, QUERIES } from './queries.ts'
+import { QUERIES_OF_A_PROJECT, sentToCluster } from './queries.ts'
 
 // A Citus cluster sends a statement to the one node that has the project only if PostgreSQL's planner finds every table
 // compared with a single project (ADR 0033): so does plain PostgreSQL's.
@@ -55,18 +53,7 @@ async function planOf({ sql: text, parameters }: CompiledQuery): Promise<PlanNod
 /** A comparison of the project with a parameter of the statement. */
 const BOUND = /\(project_id = (\$\d+|\(\$\d+\)::text|ANY \(\$\d+\))\)/
 
-test.each(QUERIES.filter(([name]) => !OF_ALL_PROJECTS.includes(name)))(
-  '%s compares each table with one project',
-  async (_, __, run) => {
-    const sent: NamedQuery[] = []
-    const executeQuery = async (one: NamedQuery) => {
-      sent.push(one)
-      return { rows: [] }
-    }
-    const distributed = { executeQuery } as unknown as Database
-    markDistributed(distributed)
-    await run(distributed)
-    const scans = scansOf(await planOf(sent[0] as NamedQuery))
-    expect(scans.filter(({ text }) => !BOUND.test(text))).toEqual([])
-  },
-)
+test.each(QUERIES_OF_A_PROJECT)('%s compares each table with one project', async (_, __, run) => {
+  const scans = scansOf(await planOf(await sentToCluster(run)))
+  expect(scans.filter(({ text }) => !BOUND.test(text))).toEqual([])
+})

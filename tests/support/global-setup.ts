@@ -27,11 +27,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   if (memory) process.env.TMPDIR ??= memory
   const server = await useServer()
   const template = `flowtrail_template_${process.pid}`
-  await onNodes(server.url, `CREATE DATABASE ${template}`)
-  if (isOnCitus) await distribute(template)
-  const db = connect(databaseUrl(server.url, template), { max: 1 })
-  await migrate(db)
-  await db.destroy()
+  await createMigrated(server.url, template)
   if (isOnCitus) await disconnect(template)
 
   project.provide('databaseServer', server.url)
@@ -42,11 +38,21 @@ export default async function setup(project: TestProject): Promise<() => Promise
   }
 }
 
+/** Creates a database with the schema, which is a cluster with TEST_CITUS_URL. @returns its connection string */
+export async function createMigrated(server: string, database: string): Promise<string> {
+  await onNodes(server, `CREATE DATABASE ${database}`)
+  if (isOnCitus) await distribute(database)
+  const url = databaseUrl(server, database)
+  const db = connect(url, { max: 1 })
+  await migrate(db).finally(() => db.destroy())
+  return url
+}
+
 /**
  * Makes the databases of this name one cluster, whose tables will be distributed. Its copies are clusters as well, since they
  * contain the metadata, and the shards.
  */
-export async function distribute(database: string): Promise<void> {
+async function distribute(database: string): Promise<void> {
   const urls = CITUS_NODES.map((node) => databaseUrl(node, database))
   for (const url of urls) await onServer(url, 'CREATE EXTENSION citus')
   const addresses = urls.map((url) => new URL(url)).map(({ hostname, port }) => `'${hostname}', ${port || 5432}`)
