@@ -2,7 +2,7 @@ import type { Feed } from './feed.ts'
 import type { Contestant, Results } from './race.ts'
 import { costOf, type Sample } from './sample.ts'
 import type { Starts } from './start.ts'
-import { type Spread, spreadOf } from './statistics.ts'
+import { ratios, type Spread, spreadOf } from './statistics.ts'
 import type { Visits } from './visits.ts'
 
 /** A measured figure with its target. */
@@ -186,7 +186,3 @@ export function standaloneFigures(
     },
   ]
 }
-
-/** The ratios of two measurements within the rounds. */
-const ratios = (ours: readonly number[], theirs: readonly number[]): Spread =>
-  spreadOf(ours.map((one, round) => one / (theirs[round] ?? Number.NaN)))

@@ -3,7 +3,7 @@ import { type BenchServer, rowsOf } from './data.ts'
 import type { Call } from './load.ts'
 import { alternate, type Sampler } from './sample.ts'
 import { makeKeys, type ProjectsOfSize, projectId, projectsSet } from './seed.ts'
-import { type Spread, spreadOf } from './statistics.ts'
+import { ratios, type Spread } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
 const PROCESSES = 3
@@ -118,6 +118,5 @@ export function multipleOf(
   field: keyof Recorded,
 ): Spread {
   const of = (samples: Recorded[] = []) => samples.map((one) => one[field])
-  const one = of(recorded.one)
-  return spreadOf(of(recorded[spreading]).map((value, round) => value / (one[round] as number)))
+  return ratios(of(recorded[spreading]), of(recorded.one))
 }

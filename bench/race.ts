@@ -76,12 +76,9 @@ export async function openField(
   sample: Sampler,
   cleanup: AsyncDisposableStack,
 ): Promise<Field> {
-  const projects = [DEMO.projectId]
-  const keys = await makeKeys(url, projects)
+  const { keys, usual, long, callsOf } = await openCalls(url)
   const key = keys.get(DEMO.projectId) as string
-  const usual = await chooseVisits(url, { projects, count: VISITS })
   const batches = batchCalls(usual, key, EVENTS_OF_BATCH)
-  const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
 
   const flowtrail = await startFlowtrail({ DATABASE_URL: url })
   cleanup.defer(flowtrail.stop)
@@ -130,17 +127,28 @@ export async function openField(
       return perSecond * EVENTS_OF_BATCH
     },
     runCopies: (duration_s) => copyEvents(url, { projectId: DEMO.projectId, rows: EVENTS_OF_BATCH, duration_s }),
-    async run({ task, connections, longEntries }, contestant, duration_s) {
-      const visits = longEntries ? long : usual
+    async run(race, contestant, duration_s) {
+      const { task, connections, longEntries } = race
       const options = { connections, duration_s }
-      if (contestant === 'flowtrail') return sample(flowtrail, callsFor(task, visits, keys, PAGE), options)
+      if (contestant === 'flowtrail') return sample(flowtrail, callsOf(race), options)
       if (contestant !== 'pgbench') {
+        const visits = longEntries ? long : usual
         return sample(peers[contestant], peerCalls(contestant, task, visits, keys, PAGE), options)
       }
       if (pgbench === undefined) throw new Error('pgbench is not on this machine')
       return insert(pgbench, Math.min(connections, PGBENCH_CLIENTS), duration_s)
     },
   }
+}
+
+/** The visits that the races are about, and the requests of each race to Flowtrail. */
+export async function openCalls(url: string) {
+  const projects = [DEMO.projectId]
+  const keys = await makeKeys(url, projects)
+  const usual = await chooseVisits(url, { projects, count: VISITS })
+  const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
+  const callsOf = ({ task, longEntries }: Race) => callsFor(task, longEntries ? long : usual, keys, PAGE)
+  return { keys, usual, long, callsOf }
 }
 
 async function startPeers(url: string, cleanup: AsyncDisposableStack): Promise<Record<PeerName, System>> {

@@ -173,7 +173,7 @@ async function processes(sample: Sampler): Promise<Outcome> {
 }
 
 async function citus(sample: Sampler): Promise<Outcome> {
-  const found = await measureCitus(server, sample, { entries, rounds, duration_s })
+  const found = await measureCitus(server, sample, { entries, rounds, duration_s, warmUp_s })
   return { stored: { citus: found }, parts: { citus: citusTable(found) }, charts: {} }
 }
 

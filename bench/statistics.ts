@@ -19,6 +19,10 @@ export const spreadOf = (values: readonly number[]): Spread => ({
   most: Math.max(...values),
 })
 
+/** The ratios of two measurements within the rounds. */
+export const ratios = (ours: readonly number[], theirs: readonly number[]): Spread =>
+  spreadOf(ours.map((one, round) => one / (theirs[round] ?? Number.NaN)))
+
 /** Three significant digits, but no fraction above a hundred. */
 export function figure(value: number): string {
   if (Number.isNaN(value)) return '–'
