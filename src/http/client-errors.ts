@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, onRequestHookHandler } from 'fastify'
 import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
@@ -7,6 +7,12 @@ import { newRequestId } from './request-id.ts'
 /** How long a client may take to send a whole request. */
 export const REQUEST_TIMEOUT_ms = 30_000
 
+/** How long a client whose time is up may take to read that, before the connection is closed. */
+const LINGER_ms = 2_000
+
+export const requestTimeout = () =>
+  malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`)
+
 const invalidHttp = () => malformedRequest('This is not a valid HTTP/1.1 request.')
 
 /** What Node's HTTP parser rejects, by the code of its error. */
@@ -14,23 +20,30 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
   HPE_INVALID_URL: invalidEncoding,
   HPE_HEADER_OVERFLOW: () =>
     malformedRequest('The request line and headers exceed 16 KiB; shorten the path, the query or the headers.'),
-  ERR_HTTP_REQUEST_TIMEOUT: () =>
-    malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`),
+  ERR_HTTP_REQUEST_TIMEOUT: requestTimeout,
 }
 
-/** A connection, with the response that is being sent on it, as Node keeps it. */
-type Connection = Socket & { _httpMessage?: Pick<ServerResponse, 'headersSent'> | null }
+/** A connection, with the response that is due next on it, as Node keeps it. */
+type Connection = Socket & {
+  _httpMessage?: (Pick<ServerResponse, 'headersSent'> & { req: Pick<IncomingMessage, 'complete'> }) | null
+}
+
+const timedOut = new WeakSet<Socket>()
+
+/** Whether the client was told that its request on this connection is refused, since it was not complete in time. */
+export const hasTimedOut = (socket: Socket): boolean => timedOut.has(socket)
 
 /**
- * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. Within an earlier
- * response its client would take it for a part of that one, so that the connection is closed at once.
+ * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. Within the response
+ * to an earlier request, or before it, its client would take it for that one, so that the connection is closed at once.
  */
 export function clientErrorHandler(
   this: Pick<FastifyInstance, 'log'>,
   error: Error & { code?: string },
   socket: Connection,
 ): void {
-  if (!socket.writable || error.code === 'ECONNRESET' || socket._httpMessage?.headersSent) {
+  const { _httpMessage: due } = socket
+  if (!socket.writable || error.code === 'ECONNRESET' || due?.headersSent || due?.req.complete) {
     socket.destroy()
     return
   }
@@ -45,6 +58,11 @@ export function clientErrorHandler(
     `HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n` +
       `X-Request-Id: ${request_id}\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   )
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+    // Until the client closes it too, the connection is open for the rest of the request, which nobody would stop any more.
+    timedOut.add(socket)
+    setTimeout(() => socket.destroy(), LINGER_ms).unref()
+  }
 }
 
 /**

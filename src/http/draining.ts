@@ -17,4 +17,9 @@ export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undef
     if (isDraining || stopping?.aborted) reply.header('connection', 'close')
     done()
   })
+  // So would one whose response had begun before.
+  app.addHook('onResponse', (_request, _reply, done) => {
+    if (isDraining) setImmediate(() => app.server.closeIdleConnections())
+    done()
+  })
 }

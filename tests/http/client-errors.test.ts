@@ -37,7 +37,9 @@ test('nothing is sent to a client that cannot read it', () => {
   expect(handled('HPE_INVALID_METHOD', { writable: false })).toBe('destroyed')
 })
 
-test('nothing is sent within a response', () => {
-  expect(handled('HPE_INVALID_METHOD', { _httpMessage: { headersSent: true } })).toBe('destroyed')
-  expect(handled('HPE_INVALID_METHOD', { _httpMessage: { headersSent: false } })).toMatch(/^HTTP/)
+test('nothing is sent within the response to an earlier request, or in its place', () => {
+  const due = (headersSent: boolean, complete: boolean) => ({ _httpMessage: { headersSent, req: { complete } } })
+  expect(handled('HPE_INVALID_METHOD', due(true, false))).toBe('destroyed')
+  expect(handled('HPE_INVALID_METHOD', due(false, true))).toBe('destroyed')
+  expect(handled('HPE_INVALID_METHOD', due(false, false))).toMatch(/^HTTP/)
 })

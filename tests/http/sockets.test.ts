@@ -267,6 +267,49 @@ test.each([
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
 
+test('a request that is complete after its time is up is not recorded, and its connection closed', async () => {
+  const { headersTimeout, requestTimeout } = api.app.server
+  Object.assign(api.app.server, { headersTimeout: 1_000, requestTimeout: 1_000 })
+  const body = JSON.stringify(EVENT)
+  const accepted = once(api.app.server, 'connection')
+  // Like a client that reads the response only once it has sent all.
+  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+  const [connection] = (await accepted) as [Socket]
+  client.write(post(keyed(), `Content-Length: ${body.length}`))
+  const [received] = await once(client, 'data')
+  expect(String(received)).toMatch(/^HTTP\/1.1 400 /)
+  client.write(body)
+  client.on('error', () => {})
+  await once(connection, 'close')
+  expect(await rowCounts(api.db)).toEqual(before)
+  client.destroy()
+  Object.assign(api.app.server, { headersTimeout, requestTimeout })
+})
+
+test('what follows a request and is no HTTP gets no response in its place', async () => {
+  const client = connect(port, '127.0.0.1')
+  let received = ''
+  client.on('data', (data) => {
+    received += data
+  })
+  client.on('error', () => {})
+  client.write(`${get('/projects/demo/modules')}no HTTP\r\n\r\n`)
+  await once(client, 'close')
+  expect(received).not.toContain('not a valid HTTP')
+})
+
+test('a JSON body in chunks of a byte is refused after a while', async () => {
+  const chunks = `${chunk(' ').repeat(20_000)}0\r\n\r\n`
+  const sent = post(keyed(), 'Transfer-Encoding: chunked', 'Connection: close')
+  const { status, body } = await exchangeOne(sent, chunks)
+  expect(status).toBe(400)
+  expect(body).toContain('The body is sent in chunks of a few bytes each; send larger chunks.')
+  const short = JSON.stringify({ ...EVENT, module_id: 'nowhere' })
+  const bytes = [...short].map(chunk).join('')
+  const { body: read } = await exchangeOne(sent, `${bytes}0\r\n\r\n`)
+  expect(read).toContain('module_does_not_exist')
+})
+
 test('an unknown expectation is ignored', async () => {
   expect((await exchangeOne(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
 })
