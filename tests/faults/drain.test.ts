@@ -6,8 +6,8 @@ import { createKey } from '../../src/cli/keys.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
-import { customEvent, fillFixture } from '../recording/fixture.ts'
-import { createTestApp } from '../support/app.ts'
+import { customEvent, fillFixture, module, version } from '../recording/fixture.ts'
+import { createTestApp, importInto } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { freePort, kill, type Service, startService } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -187,6 +187,28 @@ test('every response of an app that is about to stop asks to close the connectio
   stop.abort()
   expect(await statuses('close')).toEqual([200, 404, 404, 200, 200, 200, 503, 503])
   await api.close()
+})
+
+test('an app that closes waits for a response that is being sent, and not for its client to close the connection', async () => {
+  const modules = Array.from({ length: 5_000 }, (_, i) => [
+    { ...module(`m${i}`), title: 't'.repeat(2_000) },
+    version(`m${i}`, 1, '2026-01-05T00:00:00Z'),
+  ])
+  const fill = async (databaseUrl: string) => {
+    await fillFixture(databaseUrl)
+    await importInto(databaseUrl, modules.flat())
+  }
+  const api = await createTestApp({ fill, twins: false })
+  const { hostname, port } = new URL(await api.listen())
+  const client = connectSocket(Number(port), hostname)
+  client.write(`GET /projects/demo/modules HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`)
+  const [begun] = await once(client, 'data')
+  expect(String(begun)).toMatch(/^HTTP\/1.1 200 .*\r\nconnection: keep-alive/is)
+  client.pause()
+  const closed = api.close()
+  client.resume()
+  await closed
+  client.destroy()
 })
 
 test('with ADMIN_PORT, probes and metrics are served there alone, until the last request has finished', async () => {
