@@ -15,7 +15,7 @@ export interface FollowersOptions {
 /** Five look-ups a second, however many wait; a follower has an event well within a second of its commit. */
 const POLL_INTERVAL_ms = 200
 
-/** Beside an import a look-up may take long, and the next one waits so many times as long (ADR 0020), but no longer than this. */
+/** Beside an import a look-up may take long, and the next one waits so many times as long (ADR 0020), but hardly longer than this. */
 const REST = 4
 const MAX_REST_ms = 2_000
 
@@ -29,20 +29,27 @@ interface Waiting {
   end: (lastPosition: number) => void
 }
 
+/** A project whose feeds requests wait for. */
+interface FollowedProject {
+  waiting: Set<Waiting>
+  /** When it is looked up next, as `performance.now()` counts; not while a look-up is under way. */
+  due_ms: number
+  /** Why the last look-up failed, and when. */
+  failure?: { error: unknown; at_ms: number } | undefined
+}
+
 /**
  * The requests that wait for events or erasures (ADR 0020). While there are any, one look-up after another asks for the last
  * positions of all their projects, so that a waiting request costs the database nothing, and what any process commits ends
- * its wait.
+ * its wait. On a cluster, where each project has a look-up of its own, one that fails or hangs concerns its project alone.
  */
 export class Followers {
   readonly #db: Database
   readonly #pollInterval_ms: number
   readonly #following: Usage
-  readonly #waiting = new Map<string, Set<Waiting>>()
+  readonly #followed = new Map<string, FollowedProject>()
   readonly #closing = new AbortController()
   #isPolling = false
-  /** Why the last look-up failed, and when. */
-  #failure: { error: unknown; at_ms: number } | undefined
 
   constructor(db: Database, { maxFollowers, pollInterval_ms = POLL_INTERVAL_ms }: FollowersOptions) {
     this.#db = db
@@ -72,13 +79,13 @@ export class Followers {
    */
   wait(feed: Feed, projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
     const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()
-    const waiting = this.#waiting.get(projectId) ?? new Set()
-    this.#waiting.set(projectId, waiting)
+    const project = this.#followed.get(projectId) ?? { waiting: new Set(), due_ms: 0 }
+    this.#followed.set(projectId, project)
     const leave = () => {
       clearTimeout(timer)
       this.#closing.signal.removeEventListener('abort', cancel)
-      waiting.delete(one)
-      if (waiting.size === 0 && this.#waiting.get(projectId) === waiting) this.#waiting.delete(projectId)
+      project.waiting.delete(one)
+      if (project.waiting.size === 0 && this.#followed.get(projectId) === project) this.#followed.delete(projectId)
     }
     const end = (lastPosition?: number) => {
       leave()
@@ -89,10 +96,10 @@ export class Followers {
     const begin_ms = performance.now()
     const timer = setTimeout(() => {
       leave()
-      if (this.#failure && this.#failure.at_ms >= begin_ms) reject(this.#failure.error)
+      if (project.failure && project.failure.at_ms >= begin_ms) reject(project.failure.error)
       else resolve(undefined)
     }, timeout_ms)
-    waiting.add(one)
+    project.waiting.add(one)
     this.#closing.signal.addEventListener('abort', cancel)
     if (this.#closing.signal.aborted) cancel()
     else if (!this.#isPolling) void this.#poll()
@@ -106,26 +113,30 @@ export class Followers {
 
   async #poll(): Promise<void> {
     this.#isPolling = true
-    for (let took_ms = 0; ; ) {
-      await sleep(Math.max(this.#pollInterval_ms, Math.min(took_ms * REST, MAX_REST_ms)))
-      if (this.#waiting.size === 0) break
-      const begin_ms = performance.now()
-      try {
-        await Promise.all([...this.#waiting.keys()].map((projectId) => this.#check(projectId)))
-        this.#failure = undefined
-      } catch (error) {
-        this.#failure = { error, at_ms: performance.now() }
-      }
-      took_ms = performance.now() - begin_ms
+    for (;;) {
+      await sleep(this.#pollInterval_ms)
+      if (this.#followed.size === 0) break
+      const now_ms = performance.now()
+      for (const [projectId, project] of this.#followed)
+        if (project.due_ms <= now_ms) void this.#check(projectId, project)
     }
     this.#isPolling = false
   }
 
-  async #check(projectId: string): Promise<void> {
-    const last = await findLastPositions(this.#db, projectId)
-    for (const { feed, position, end } of this.#waiting.get(projectId) ?? []) {
-      const lastPosition = last?.[feed] ?? 0
-      if (lastPosition > position) end(lastPosition)
+  async #check(projectId: string, project: FollowedProject): Promise<void> {
+    const begin_ms = performance.now()
+    project.due_ms = Number.POSITIVE_INFINITY
+    try {
+      const last = await findLastPositions(this.#db, projectId)
+      project.failure = undefined
+      for (const { feed, position, end } of project.waiting) {
+        const lastPosition = last?.[feed] ?? 0
+        if (lastPosition > position) end(lastPosition)
+      }
+    } catch (error) {
+      project.failure = { error, at_ms: performance.now() }
     }
+    const end_ms = performance.now()
+    project.due_ms = end_ms + Math.min((end_ms - begin_ms) * REST, MAX_REST_ms)
   }
 }

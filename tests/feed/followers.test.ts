@@ -1,6 +1,8 @@
 import { EventEmitter } from 'node:events'
 import type { ServerResponse } from 'node:http'
+import type { CompiledQuery } from 'kysely'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { markDistributed } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { Followers } from '../../src/feed/followers.ts'
@@ -51,6 +53,25 @@ test('a wait ends in time though a look-up does not', async () => {
   const hanging = { executeQuery: () => new Promise<never>(() => {}) } as unknown as Database
   const followers = new Followers(hanging, { maxFollowers: 2, pollInterval_ms: 1 })
   expect(await followers.wait('events', 'p', 0, 50).ended).toBeUndefined()
+})
+
+test('on a cluster, a look-up that fails or hangs concerns its own project alone', async () => {
+  const executeQuery = async ({ parameters }: CompiledQuery) => {
+    const project = JSON.stringify(parameters)
+    if (project.includes('away')) throw new Error('the node is away')
+    if (project.includes('frozen')) return new Promise<never>(() => {})
+    return { rows: [{ ordinal: 1, events: 9, erasures: null }] }
+  }
+  const cluster = { executeQuery } as unknown as Database
+  markDistributed(cluster)
+  const followers = new Followers(cluster, { maxFollowers: 8, pollInterval_ms: 1 })
+  const frozen = followers.wait('events', 'frozen', 0, FOREVER_ms)
+  const failing = followers.wait('events', 'away', 0, 50)
+  const [failed, quiet] = await Promise.allSettled([failing.ended, followers.wait('events', 'p', 9, 60).ended])
+  expect(failed).toMatchObject({ reason: { message: 'the node is away' } })
+  expect(quiet).toMatchObject({ value: undefined })
+  expect(await followers.wait('events', 'p', 0, FOREVER_ms).ended).toBe(9)
+  frozen.cancel()
 })
 
 test('a wait ends at once when the followers are closed, also one that begins afterwards', async () => {
