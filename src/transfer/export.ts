@@ -154,18 +154,30 @@ function copyLines(type: RecordType, ofProject: string, condition: string): stri
  */
 const verbatim = (query: string) => `COPY (${query}) TO STDOUT (FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01')`
 
-/** Sorts the identifiers of each contact; here, because their canonical values are not stored. */
+/** So many that their line is never too long for an import, over HTTP either. */
+const MAX_IDENTIFIERS_OF_LINE = 300
+
+/**
+ * Sorts the identifiers of each contact; here, because their canonical values are not stored. A contact with very many of them has
+ * several lines, each with its own part, which an import adds up.
+ */
 async function* sortedIdentifiers(contacts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  const splitter = new LineSplitter()
+  const splitter = new LineSplitter(Number.POSITIVE_INFINITY)
   for await (const chunk of contacts) {
-    const lines = splitter.push(chunk).map((line) => {
+    const lines = splitter.push(chunk).flatMap((line) => {
       const contact = JSON.parse(line) as { identifiers: Identifier[] }
-      contact.identifiers = sorted(contact.identifiers)
-      return `${JSON.stringify(contact)}\n`
+      const identifiers = sorted(contact.identifiers)
+      return parts(identifiers).map((part) => `${JSON.stringify({ ...contact, identifiers: part })}\n`)
     })
     yield Buffer.from(lines.toArray().join(''))
   }
 }
+
+/** At least one, which may be empty. */
+const parts = (identifiers: Identifier[]): Identifier[][] =>
+  Array.from({ length: Math.max(1, Math.ceil(identifiers.length / MAX_IDENTIFIERS_OF_LINE)) }, (_, i) =>
+    identifiers.slice(i * MAX_IDENTIFIERS_OF_LINE, (i + 1) * MAX_IDENTIFIERS_OF_LINE),
+  )
 
 /** By key, then by canonical value, comparing UTF-8 byte by byte. */
 function sorted(identifiers: Identifier[]): Identifier[] {

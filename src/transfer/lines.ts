@@ -12,10 +12,15 @@ const MAX_PARTS = 256
 export class LineSplitter {
   /** How many lines were returned so far; within an iteration, the number of the current line. */
   lines = 0
+  readonly #maxLine_bytes: number
   /** The incomplete line: its joined parts, and those after them. */
   #joined: Buffer[] = []
   #parts: Buffer[] = []
   #length = 0
+
+  constructor(maxLine_bytes = MAX_LINE_bytes) {
+    this.#maxLine_bytes = maxLine_bytes
+  }
 
   /** The last line, if the input does not end in a line break. */
   end(): string[] {
@@ -38,11 +43,11 @@ export class LineSplitter {
 
   #add(part: Buffer): void {
     this.#length += part.length
-    if (this.#length > MAX_LINE_bytes) {
+    if (this.#length > this.#maxLine_bytes) {
       throw new ImportError({
         line: this.lines + 1,
         field: '',
-        message: `must be at most ${MAX_LINE_bytes} bytes long`,
+        message: `must be at most ${this.#maxLine_bytes} bytes long`,
       })
     }
     this.#parts.push(part)

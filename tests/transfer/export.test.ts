@@ -65,6 +65,22 @@ test('import, export, import elsewhere, export: the same bytes', async () => {
     expect({ added, updated }).toEqual({ added: 0, updated: 0 })
 })
 
+test('a contact with more identifiers than an import takes in a line has several lines', async () => {
+  await using first = await openDatabase()
+  await using second = await openDatabase()
+  await load(first.pool, [...BASE, contact('c2', [{ key: 'email', value: '"unknown"' }])])
+  // 20 MB.
+  await first.pool.query(`INSERT INTO contact_identifiers (project_id, digest, contact_id, key, value)
+    SELECT project_id, sha256(convert_to(value, 'UTF8')), 'c2', 'session', value
+    FROM contacts, generate_series(1, 20000) i, concat('"', i, repeat('x', 1000), '"') AS value WHERE contact_id = 'c2'`)
+  const exported = await dump(first.pool)
+  const lines = exported.split('\n').filter((line) => line.includes('"contact_id":"c2"'))
+  expect(lines.map((line) => JSON.parse(line).identifiers.length)).toEqual([...Array(66).fill(300), 201])
+  const { identifiers_added } = await load(second.pool, [exported.trimEnd()])
+  expect(identifiers_added).toBeGreaterThan(20_000)
+  expect(await dump(second.pool)).toBe(exported)
+})
+
 test('types are sorted parents first, records bytewise, identifiers by canonical value', async () => {
   await using database = await openDatabase()
   const { pool } = database
