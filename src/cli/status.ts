@@ -102,12 +102,22 @@ function requireHealthy({ server, database }: Status): void {
 class DatabaseReader implements AsyncDisposable {
   readonly #config: Config
   #opening: Promise<OpenDatabase> | undefined
+  #reading: Promise<DatabaseStatus> | undefined
 
   constructor(config: Config) {
     this.#config = config
   }
 
+  /** What it finds, or why it finds nothing in time. */
   async read(): Promise<DatabaseStatus> {
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined
+    })
+    const isLate = { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
+    return Promise.race([this.#reading, setTimeout(TIMEOUT_ms, isLate, { ref: false })])
+  }
+
+  async #read(): Promise<DatabaseStatus> {
     try {
       this.#opening ??= openDatabase(this.#config)
       const { db } = await this.#opening.catch((error) => {
@@ -124,6 +134,8 @@ class DatabaseReader implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const opened = await this.#opening?.catch(() => undefined)
+    // A reading may be under way.
+    opened?.abandon()
     await opened?.close()
   }
 }

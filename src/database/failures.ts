@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { isConnectionError } from './client.ts'
 
 /** SQLSTATE classes and codes of an outage or an overload, not of a wrong statement. */
 const UNAVAILABLE_CLASSES = new Set([
@@ -43,7 +44,7 @@ export function isUnavailable(error: unknown): boolean {
   }
   if (error instanceof AggregateError) return error.errors.some(isUnavailable)
   if (!(error instanceof Error)) return false
-  return ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)
+  return isConnectionError(error) || ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)
 }
 
 /** Whether an error means that the database itself is away, and not only that a statement took too long or lost a race. */

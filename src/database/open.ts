@@ -4,6 +4,7 @@ import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
+import { destroySocket } from './client.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
 import { asPooler, usesPooler } from './pooler-client.ts'
@@ -134,17 +135,25 @@ export interface OpenDatabase {
   db: Database
   url: string
   close: () => Promise<void>
+  /** Breaks the connections that are in use, so that PostgreSQL undoes what is not committed on them. */
+  abandon: () => void
 }
 
 export async function openDatabase(location: DatabaseLocation): Promise<OpenDatabase> {
   await using cleanup = new AsyncDisposableStack()
   const server = await openServer(location)
   cleanup.defer(() => server.release())
-  const db = connect(server.url)
+  const pool = createPool(server.url)
+  const clients = new Set<pg.PoolClient>()
+  pool.on('acquire', (client) => clients.add(client)).on('release', (_, client) => clients.delete(client))
+  const db = new Kysely<DB>({ dialect: new PostgresDialect({ pool }) })
   cleanup.defer(() => db.destroy())
   await ensureMigrated(location, db)
   const opened = cleanup.move()
-  return { db, url: server.url, close: () => opened.disposeAsync() }
+  const abandon = () => {
+    for (const client of clients) destroySocket(client)
+  }
+  return { db, url: server.url, close: () => opened.disposeAsync(), abandon }
 }
 
 /** Runs work on the database, its schema made sure of, and releases both the database and its server. */
@@ -152,9 +161,13 @@ export async function withDatabase<T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
 ): Promise<T> {
-  const { db, url, close } = await openDatabase(location)
+  const { db, url, close, abandon } = await openDatabase(location)
   try {
     return await work(db, url)
+  } catch (error) {
+    // Work that is interrupted would otherwise go on, and commit.
+    abandon()
+    throw error
   } finally {
     await close()
   }

@@ -427,3 +427,18 @@ test('compact fails for a role that may not rewrite the tables', { timeout: 120_
     ),
   })
 })
+
+test('an erasure that is interrupted while it waits erases nothing', async () => {
+  const recording = await holdProject(api.databaseUrl)
+  const process = runFlowtrail(['contacts', 'erase', 'person', '--project', 'demo', '--yes'], {
+    DATABASE_URL: api.databaseUrl,
+  })
+  const [pid] = await recording.waiting(1)
+  process.child.kill('SIGINT')
+  expect([await process.exit, process.stderr()]).toEqual([130, 'flowtrail: interrupted\n'])
+  await recording.release()
+  // Until its session has had the lock.
+  const sessions = sql`SELECT FROM pg_stat_activity WHERE pid = ${pid}`
+  await expect.poll(async () => (await sessions.execute(api.db)).rows).toEqual([])
+  expect(await printed(flowtrail('contacts', 'export', 'person', '--project', 'demo'))).toContain(TRACE)
+})

@@ -140,6 +140,10 @@ demo `,
     await untilShown({ problem: expect.any(String) })
     proxy.restore()
     await untilShown({ bytes: expect.any(Number) })
+    proxy.freeze()
+    await untilShown({ problem: 'no response within 5 s' })
+    process.child.kill('SIGINT')
+    expect([await process.exit, process.stderr()]).toEqual([130, ''])
   })
 
   test('--watch clears the screen of a terminal, and not what was on it before', async () => {

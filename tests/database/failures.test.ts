@@ -1,4 +1,4 @@
-import { createServer } from 'node:net'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { isRetryable, isUnavailable } from '../../src/database/failures.ts'
@@ -76,6 +76,19 @@ describe('a connection that cannot be opened', () => {
     return failure
   }
 
+  /** What a query fails with at a server that behaves so. */
+  async function failureFrom(behave: (socket: Socket) => unknown, query = ''): Promise<unknown> {
+    const server = createServer((socket) => {
+      socket.on('error', () => {})
+      behave(socket)
+    })
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as AddressInfo
+    const failure = await failureAt(`postgres://flowtrail:secret@127.0.0.1:${port}/flowtrail${query}`)
+    server.close()
+    return failure
+  }
+
   test.each([
     ['refused', () => 'postgres://127.0.0.1:1/flowtrail'],
     ['refused on all addresses of a name', () => 'postgres://localhost:1/flowtrail'],
@@ -88,20 +101,31 @@ describe('a connection that cannot be opened', () => {
     expect(isRetryable(failure)).toBe(false)
   })
 
-  test.each<[string, (socket: import('node:net').Socket) => void]>([
+  test.each<[string, (socket: Socket) => unknown]>([
     ['that gets no reply', () => {}],
     ['that is closed at once', (socket) => socket.destroy()],
     ['that is closed gracefully', (socket) => socket.end()],
   ])('%s, is an outage', async (_, behave) => {
-    const server = createServer((socket) => {
-      socket.on('error', () => {})
-      behave(socket)
-    })
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-    const { port } = server.address() as import('node:net').AddressInfo
-    const failure = await failureAt(`postgres://127.0.0.1:${port}/flowtrail`)
+    const failure = await failureFrom(behave)
     expect(isUnavailable(failure), String(failure)).toBe(true)
-    server.close()
+  })
+
+  test.each([
+    ['without TLS', ['N'], 'The server does not support SSL connections'],
+    ['that replies neither yes nor no to TLS', ['E'], 'There was an error establishing an SSL connection'],
+    ['whose TLS fails', ['S', 'no TLS'], 'SSL routines'],
+  ])('to a server %s, is an outage', async (_, replies, message) => {
+    const behave = (socket: Socket) => socket.on('data', () => socket.write(replies.shift() ?? ''))
+    const failure = await failureFrom(behave, '?sslmode=require')
+    expect(String(failure)).toContain(message)
+    expect(isUnavailable(failure)).toBe(true)
+  })
+
+  test('to a server that asks for an unknown way to log in, is an outage', async () => {
+    const mechanisms = Buffer.from('R\0\0\0\x0d\0\0\0\x0aNEW\0\0')
+    const failure = await failureFrom((socket) => socket.once('data', () => socket.write(mechanisms)))
+    expect(String(failure)).toContain('SASL')
+    expect(isUnavailable(failure)).toBe(true)
   })
 
   test('because all are taken, is an outage', async () => {
