@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Command, Option } from 'commander'
@@ -30,10 +31,15 @@ async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
   for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
 }
 
+/** File systems allow 255 bytes in all. */
+const MAX_ID_IN_NAME = 200
+
 /** The file with a demo project's key: `demo-key`, or with a suffix for a project with another id. */
 export function demoKeyFile(config: Config, projectId: string): string {
-  const name = projectId === DEMO.projectId ? 'demo-key' : `demo-key-${encodeURIComponent(projectId)}`
-  return path.join(config.dataDir, name)
+  if (projectId === DEMO.projectId) return path.join(config.dataDir, 'demo-key')
+  const encoded = encodeURIComponent(projectId)
+  const isLong = encoded.length > MAX_ID_IN_NAME
+  return path.join(config.dataDir, `demo-key-${isLong ? createHash('sha256').update(encoded).digest('hex') : encoded}`)
 }
 
 /** The demo project's key from its file, replaced by a new one if it is not valid. Only the file's owner can read it. */
@@ -44,11 +50,14 @@ export async function demoKey(config: Config, db: Database, projectId: string): 
     () => '',
   )
   if (await isValid(db, projectId, stored)) return stored
-  const key = await createKey(db, projectId, { name: 'demo', scopes: SCOPES, expires_at: null })
-  await mkdir(path.dirname(file), { recursive: true })
-  await rm(file, { force: true })
-  await writeFile(file, `${key}\n`, { mode: 0o600 })
-  return key
+  // If the file cannot be written, there is no key that nobody knows.
+  return db.transaction().execute(async (trx) => {
+    const key = await createKey(trx, projectId, { name: 'demo', scopes: SCOPES, expires_at: null })
+    await mkdir(path.dirname(file), { recursive: true })
+    await rm(file, { force: true })
+    await writeFile(file, `${key}\n`, { mode: 0o600 })
+    return key
+  })
 }
 
 async function isValid(db: Database, projectId: string, text: string): Promise<boolean> {

@@ -48,7 +48,7 @@ async function usableKey(db: Database, id: string) {
   return key
 }
 
-export function keysCommand({ env, stdout }: Context): Command {
+export function keysCommand({ env, stdout, stderr }: Context): Command {
   const keys = new Command('keys').description('create, list, revoke and rotate API keys')
   keys
     .command('create')
@@ -120,14 +120,16 @@ export function keysCommand({ env, stdout }: Context): Command {
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)
           if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)
-          return key
+          return { key, expires_at }
         })
         const rotated = await rotating.catch(async (error: unknown) => {
           // Its project may have been deleted meanwhile.
           await usableKey(db, id)
           throw error
         })
-        await print(stdout, `${rotated}\n`)
+        await print(stdout, `${rotated.key}\n`)
+        // That of a key which was rotated before is the end of its overlap, which nobody means to inherit.
+        if (rotated.expires_at !== null) stderr.write(`It expires at ${rotated.expires_at}, as key ${id} was to\n`)
       }),
     )
   return keys

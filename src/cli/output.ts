@@ -55,7 +55,7 @@ export async function printRows(
 export function table(rows: readonly Row[], columns: readonly string[]): string {
   const aligned = columns.map((column) => {
     const cells = [column, ...rows.map((row) => cell(row[column]))]
-    const width = Math.max(...cells.map((text) => text.length))
+    const width = cells.reduce((most, text) => Math.max(most, text.length), 0)
     const isNumeric = rows.some((row) => typeof row[column] === 'number')
     return cells.map((text) => (isNumeric ? text.padStart(width) : text.padEnd(width)))
   })

@@ -22,8 +22,9 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
     .action(async (file: string, { check }: { check?: boolean }) => {
       const config = readConfig(env)
       const handle = file === STDIO ? undefined : await openFile(file).catch(refuse)
+      const canRepeat = (await handle?.stat())?.isFile() ?? false
       const read = (work: (header: BackupHeader, reader: BackupReader) => Promise<Rows>) =>
-        readBackup(handle?.createReadStream({ autoClose: false, start: 0 }) ?? stdin, work)
+        readBackup(handle?.createReadStream({ autoClose: false, ...(canRepeat && { start: 0 }) }) ?? stdin, work)
       const checked = async (header: BackupHeader, reader: BackupReader) => {
         const { taken_at, version, postgresql } = header
         stderr.write(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}\n`)
@@ -45,7 +46,7 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
         })
       try {
         // What was damaged on its way is told before hours of work.
-        const rows = handle || check ? await read(checked) : undefined
+        const rows = canRepeat || check ? await read(checked) : undefined
         await printRows(stdout, rowsOf(check && rows ? rows : await read(restored)), ['table', 'rows'])
       } catch (error) {
         throw described(error, handle ? file : 'Standard input')

@@ -2,6 +2,7 @@ import { styleText } from 'node:util'
 import { Command, InvalidArgumentError } from 'commander'
 import type { components } from '../../generated/api.ts'
 import { readConfig } from '../config.ts'
+import { detectDistribution } from '../database/distribution.ts'
 import type { Database } from '../database/pool.ts'
 import { projectEvent } from '../feed/event-records.ts'
 import { Followers } from '../feed/followers.ts'
@@ -34,6 +35,7 @@ export const tailCommand = ({ env, stdout }: Context) =>
       untilInterrupted(() =>
         onDatabase(readConfig(env), async (db) => {
           await requireProject(db, project)
+          await detectDistribution(db)
           const format = json ? JSON.stringify : lineOf(stdout)
           const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
           await follow(db, project, position ?? 0, async (events) =>

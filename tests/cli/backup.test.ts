@@ -304,6 +304,13 @@ describe('backup', () => {
 })
 
 describe('restore', () => {
+  test('reads a pipe, which it cannot check before', async () => {
+    const empty = await database('template0')
+    const lines = [`mkfifo "$DIR/pipe"`, `cat "$DIR/backup.gz" > "$DIR/pipe" &`, `bin/flowtrail restore "$DIR/pipe"`]
+    const restored = await shell(lines.join('\n'), { DATABASE_URL: empty.url, DIR: directory.path })
+    expect(restored).toMatchObject({ status: 0, stdout: expect.stringMatching(/^projects +\d+$/m) })
+  })
+
   const json = (changes: object) => async () => {
     const [header = '', ...rest] = (await gunzip(bytes)).toString('latin1').split('\n')
     return gzip(Buffer.from([JSON.stringify({ ...JSON.parse(header), ...changes }), ...rest].join('\n'), 'latin1'))

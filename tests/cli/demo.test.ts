@@ -85,3 +85,20 @@ test('demo loads the project under another id, and does not touch the key of dem
   ])
   expect(await entriesOf('trial')).toBe(5)
 })
+
+test('demo leaves no key whose file cannot be written', async () => {
+  const keys = () => db.selectFrom('api_keys').select('key_id').execute()
+  await demo()
+  const before = await keys()
+  const elsewhere = flowtrailWith({ ...settings, DATA_DIR: `${keyFile()}/data` })
+  expect(await elsewhere('demo', '--entries', '5')).toMatchObject({
+    ...{ status: 1, stderr: expect.stringContaining('ENOTDIR') },
+  })
+  expect(await keys()).toEqual(before)
+})
+
+test('demo keeps the key of a project with a long id', async () => {
+  const project = '漢'.repeat(100)
+  const key = await demo('--project', project)
+  expect(await demo('--project', project)).toBe(key)
+})
