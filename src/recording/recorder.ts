@@ -42,8 +42,12 @@ type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
 /** The part of the queue that the events of batches may fill, so that two projects' batches refuse no other's single events. */
 const BATCHES_SHARE = 0.75
 
-/** The most characters of properties that wait: of a project as many as eight batches of 4 MiB can have. */
+/** The most characters of events that wait: of a project as many as eight batches of 4 MiB can have. */
 const QUEUED_LENGTH = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
+
+/** How many characters of an event's body may be many. */
+const lengthOf = ({ custom_event_props, identifiers }: ParsedEvent): number =>
+  identifiers.reduce((sum, { value }) => sum + value.length, custom_event_props.length)
 
 const LOCKED: RecorderOutcome = { status: 'locked' }
 
@@ -118,7 +122,7 @@ export class Recorder {
   async record(project_id: string, event: ParsedEvent, idempotency_key?: string, isOfBatch = false): Promise<Recorded> {
     const { maxQueuedEvents } = this.#options
     const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
-    const { length } = event.custom_event_props
+    const length = lengthOf(event)
     const hasPlace = this.#pendingEvents < maxQueuedEvents * (isOfBatch ? BATCHES_SHARE : 1)
     const isLong = !this.#queuedLength.hasShare(project_id, length) || !this.#queuedLength.hasRoom(length)
     if (!hasPlace || queue.size >= maxQueuedEvents / 2 || isLong) {

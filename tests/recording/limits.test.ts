@@ -67,10 +67,12 @@ test('by default ten batches of a thousand events of a project wait, and as many
   expect([await refusedOf('c', 5_000), await refusedOf('d', 1)]).toEqual([0, 1])
 })
 
-test('the properties of those that wait have 32 Mi characters at most of a project, and 64 Mi of all', async () => {
+test('the properties and identifiers of those that wait have 32 Mi characters at most of a project, and 64 Mi of all', async () => {
   const recorder = new Recorder(exhaustedPool(2).pool)
   const refusedOf = async (project: string, count: number) => {
-    const event = { ...parsedEvent(), custom_event_props: 'x'.repeat(32 * 1024) }
+    const event = parsedEvent()
+    event.custom_event_props = 'x'.repeat(31 * 1024)
+    event.identifiers = event.identifiers.map((identifier) => ({ ...identifier, value: 'x'.repeat(1024) }))
     const refused: unknown[] = []
     for (let i = 0; i < count; i += 1) recorder.record(project, event).catch((error) => refused.push(error))
     await setImmediate()
