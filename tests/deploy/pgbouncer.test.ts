@@ -3,12 +3,14 @@ import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { connect } from '../../src/database/open.ts'
+import { connect, openWritePool } from '../../src/database/open.ts'
 import { Replicas } from '../../src/database/replicas.ts'
 import { type Flowtrail, flowtrailWith, printed, temporaryDirectory } from '../cli/run.ts'
+import { parsedEvent, recorderOn, stopClock } from '../recording/fixture.ts'
 import { onServer } from '../support/global-setup.ts'
 import { freePort, type Service, startService } from '../support/service.ts'
 import { startTcpPostgres, type TcpPostgres, untilLogged } from '../support/tcp-postgres.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 
 // A service whose connections share few sessions of PostgreSQL, through PgBouncer in transaction mode.
 
@@ -219,6 +221,34 @@ describe('through a pooler in transaction mode', () => {
     const { rows } = await other.query("SELECT count(*)::int AS count FROM pg_class WHERE relpersistence = 't'")
     expect(rows).toEqual([{ count: 0 }])
     await other.end()
+  })
+
+  test('a batch that waits for its turn leaves neither the lock nor the time limit of its wait in a session', async () => {
+    stopClock()
+    const pool = openWritePool(pooled, { max: 2 })
+    const recorder = recorderOn(pool, { turnTimeout_ms: 10_000 })
+    const record = () => recorder.record('acme', parsedEvent())
+    const database = postgres.url('admin', 'flowtrail')
+    // It takes turns once it has found a project locked.
+    const project = await holdProject(database, 'acme')
+    const contended = record()
+    await project.waiting(1)
+    await project.release()
+    await contended
+    const turn = await holdLock(database, `SELECT pg_advisory_xact_lock(${0x666c6f77}, 1)`)
+    const recorded = record()
+    await turn.waiting(1)
+    await turn.release()
+    expect(await recorded).toMatchObject({ replayed: false })
+    const other = new pg.Client(pooled)
+    await other.connect()
+    for (let i = 0; i < 2 * SESSIONS; i += 1) {
+      const { rows } = await other.query(`SELECT current_setting('lock_timeout') AS timeout,
+        (SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory') AS locks`)
+      expect(rows).toEqual([{ timeout: '0', locks: 0 }])
+    }
+    await other.end()
+    await pool.end()
   })
 
   test('transactions are durable and have the settings of the service', async () => {
