@@ -100,7 +100,7 @@ function bodyCheck(payload: IncomingMessage, limit_bytes: number): (part?: Buffe
 const cutOff = () => malformedRequest('The body is cut off.')
 
 /**
- * A body as a whole; by events, since an iterator would take a tenth of the time of a recording.
+ * A body as a whole; by events, since iterators take 4 % of the time of a recording more.
  *
  * @throws ApiError as `bodyCheck` does; invalid_request for a body that is cut off
  */
