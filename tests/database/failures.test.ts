@@ -116,7 +116,7 @@ describe('a connection that cannot be opened', () => {
     ['whose TLS fails', ['S', 'no TLS'], 'SSL routines'],
   ])('to a server %s, is an outage', async (_, replies, message) => {
     const behave = (socket: Socket) => socket.on('data', () => socket.write(replies.shift() ?? ''))
-    const failure = await failureFrom(behave, '?sslmode=require')
+    const failure = await failureFrom(behave, '?sslmode=verify-full')
     expect(String(failure)).toContain(message)
     expect(isUnavailable(failure)).toBe(true)
   })

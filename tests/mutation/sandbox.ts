@@ -11,7 +11,7 @@ export const FOLDERS = ['domain', 'recording', 'queries', 'transfer', 'database'
 
 /** Tests about documents, tools and processes, which check none of these folders or only repeat what others check. */
 const EXCLUDED = [
-  'tests/{browser,connectors,deploy,unit/bench,unit/mutation}/**',
+  'tests/{browser,citus,connectors,deploy,unit/bench,unit/mutation}/**',
   'tests/cli/{readme,serve,tuning}.test.ts',
   'tests/unit/{imports,packages,references}.test.ts',
   'tests/faults/trials/**',
