@@ -31,8 +31,8 @@ async function* demoLines(options: DemoOptions): AsyncGenerator<string> {
   for (const record of demoRecords(options)) yield `${JSON.stringify(record)}\n`
 }
 
-/** File systems allow 255 bytes in all. */
-const MAX_ID_IN_NAME = 200
+/** File systems allow 255 bytes, with what stands before it. */
+const MAX_ID_IN_NAME = 246
 
 /** The file with a demo project's key: `demo-key`, or with a suffix for a project with another id. */
 export function demoKeyFile(config: Config, projectId: string): string {

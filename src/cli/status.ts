@@ -102,30 +102,25 @@ function requireHealthy({ server, database }: Status): void {
 class DatabaseReader implements AsyncDisposable {
   readonly #config: Config
   #opening: Promise<OpenDatabase> | undefined
-  #reading: Promise<DatabaseStatus> | undefined
 
   constructor(config: Config) {
     this.#config = config
   }
 
-  /** What it finds, or why it finds nothing in time. */
   async read(): Promise<DatabaseStatus> {
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = undefined
-    })
-    const isLate = { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
-    return Promise.race([this.#reading, setTimeout(TIMEOUT_ms, isLate, { ref: false })])
-  }
-
-  async #read(): Promise<DatabaseStatus> {
     try {
       this.#opening ??= openDatabase(this.#config)
-      const { db } = await this.#opening.catch((error) => {
+      const { db, abandon } = await this.#opening.catch((error) => {
         this.#opening = undefined
         throw error
       })
-      const all = [databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)] as const
-      const [bytes, projects, keys] = await Promise.all(all)
+      const all = Promise.all([databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)])
+      const found = await Promise.race([all, setTimeout(TIMEOUT_ms, undefined, { ref: false })])
+      if (!found) {
+        abandon()
+        return { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
+      }
+      const [bytes, projects, keys] = found
       return { database: { bytes }, projects, keys }
     } catch (error) {
       return { database: { problem: printable(describeError(error)) } }

@@ -135,7 +135,7 @@ export interface OpenDatabase {
   db: Database
   url: string
   close: () => Promise<void>
-  /** Breaks the connections that are in use, so that PostgreSQL undoes what is not committed on them. */
+  /** Breaks the connections that are in use, so that PostgreSQL undoes the transactions on them; a single statement may go on. */
   abandon: () => void
 }
 
@@ -165,7 +165,7 @@ export async function withDatabase<T>(
   try {
     return await work(db, url)
   } catch (error) {
-    // Work that is interrupted would otherwise go on, and commit.
+    // Work that is interrupted would otherwise go on, and commit its transactions.
     abandon()
     throw error
   } finally {

@@ -29,7 +29,7 @@ interface Waiting {
   end: (lastPosition: number) => void
 }
 
-/** A project whose feeds requests wait for. */
+/** A project whose feeds requests wait for, or did until its look-up or the rest after it is over. */
 interface FollowedProject {
   waiting: Set<Waiting>
   /** When it is looked up next, as `performance.now()` counts; not while a look-up is under way. */
@@ -39,8 +39,8 @@ interface FollowedProject {
 }
 
 /**
- * The requests that wait for events or erasures (ADR 0020). While there are any, one look-up after another asks for the last
- * positions of all their projects, so that a waiting request costs the database nothing, and what any process commits ends
+ * The requests that wait for events or erasures (ADR 0020). While there are any, look-ups of all projects that are due ask for
+ * their last positions, in one statement, so that a waiting request costs the database nothing, and what any process commits ends
  * its wait. On a cluster, where each project has a look-up of its own, one that fails or hangs concerns its project alone.
  */
 export class Followers {
@@ -85,7 +85,6 @@ export class Followers {
       clearTimeout(timer)
       this.#closing.signal.removeEventListener('abort', cancel)
       project.waiting.delete(one)
-      if (project.waiting.size === 0 && this.#followed.get(projectId) === project) this.#followed.delete(projectId)
     }
     const end = (lastPosition?: number) => {
       leave()
@@ -113,13 +112,15 @@ export class Followers {
 
   async #poll(): Promise<void> {
     this.#isPolling = true
-    for (;;) {
+    do {
       await sleep(this.#pollInterval_ms)
-      if (this.#followed.size === 0) break
       const now_ms = performance.now()
-      for (const [projectId, project] of this.#followed)
-        if (project.due_ms <= now_ms) void this.#check(projectId, project)
-    }
+      for (const [projectId, project] of this.#followed) {
+        if (project.due_ms > now_ms) continue
+        if (project.waiting.size > 0) void this.#check(projectId, project)
+        else this.#followed.delete(projectId)
+      }
+    } while (this.#followed.size > 0 && !this.#closing.signal.aborted)
     this.#isPolling = false
   }
 

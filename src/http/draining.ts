@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { serviceUnavailable } from '../domain/errors.ts'
+import type { Connection } from './client-errors.ts'
 
 /**
  * Once the server is stopping, asks clients to close their connections, so that they connect elsewhere. While the app then
@@ -17,9 +18,10 @@ export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undef
     if (isDraining || stopping?.aborted) reply.header('connection', 'close')
     done()
   })
-  // So would one whose response had begun before.
-  app.addHook('onResponse', (_request, _reply, done) => {
-    if (isDraining) setImmediate(() => app.server.closeIdleConnections())
+  // So would one whose response had begun before. The socket of an injected request has no end.
+  app.addHook('onResponse', ({ raw }, _reply, done) => {
+    const socket: Connection = raw.socket
+    if (isDraining) setImmediate(() => socket._httpMessage ?? socket.end?.())
     done()
   })
 }

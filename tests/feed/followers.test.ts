@@ -122,6 +122,14 @@ test('a slow look-up is followed by a longer rest', async () => {
   expect((begins_ms[1] as number) - (ends_ms[0] as number)).toBeGreaterThan(150)
 })
 
+test('who comes again while a look-up is under way waits for that one', async () => {
+  const executeQuery = vi.fn(() => new Promise<never>(() => {}))
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
+  for (let i = 0; i < 5; i += 1) await followers.wait('events', 'p', 0, 20).ended
+  expect(executeQuery).toHaveBeenCalledOnce()
+  followers.close()
+})
+
 test('as many may follow as the limit says, half of them in one project', () => {
   const followers = new Followers(db, { maxFollowers: 4 })
   const leave = followers.enter('p')

@@ -80,6 +80,9 @@ async function openConnection({ address }: Service) {
   const { hostname, port } = new URL(address)
   const socket = connectSocket(Number(port), hostname)
   await once(socket, 'connect')
+  // Its reader is told by an error.
+  socket.on('close', () => socket.emit('error', new Error(`${address} has closed the connection`)))
+  socket.on('error', () => {})
   const post = async (project: string, body: string): Promise<string> => {
     const head = [
       ...[`POST /projects/${project}/events HTTP/1.1`, 'Host: x', `X-Api-Key: ${keys.get(project)}`],
