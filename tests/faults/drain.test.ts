@@ -6,8 +6,8 @@ import { createKey } from '../../src/cli/keys.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
-import { customEvent, fillFixture, module, version } from '../recording/fixture.ts'
-import { createTestApp, importInto } from '../support/app.ts'
+import { customEvent, fillFixture } from '../recording/fixture.ts'
+import { createTestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { freePort, kill, type Service, startService } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -169,60 +169,6 @@ test('within DRAIN_DELAY a stopping server serves every request, says that it st
   expect(await last.responses).toMatch(/200 OK[\s\S]*HTTP\/1\.1 503/)
   expect(await service.exit).toBe(0)
   expect(await storedNames()).toEqual(['within the delay'])
-})
-
-test('every response of an app that is about to stop asks to close the connection, and only /readyz changes', async () => {
-  const stop = new AbortController()
-  const api = await createTestApp({ fill: fillFixture, stopping: stop.signal, config: { basePath: '/v' } })
-  const paths = ['/projects/demo/modules', '/projects/demo/modules/nowhere', '/nowhere', '/docs/', '/metrics', '/livez']
-  const statuses = (connection: string) =>
-    Promise.all(
-      [...paths.map((path) => `/v${path}`), '/v/readyz', '/readyz'].map(async (path) => {
-        const { statusCode, headers } = await api.call({ path })
-        expect(headers.connection, path).toBe(connection)
-        return statusCode
-      }),
-    )
-  expect(await statuses('keep-alive')).toEqual([200, 404, 404, 200, 200, 200, 200, 200])
-  stop.abort()
-  expect(await statuses('close')).toEqual([200, 404, 404, 200, 200, 200, 503, 503])
-  await api.close()
-})
-
-// Ten seconds, since it otherwise waits for ever.
-test('an app that closes sends the responses that it has begun, and waits for no client to close its connection', {
-  timeout: 10_000,
-}, async () => {
-  const modules = Array.from({ length: 5_000 }, (_, i) => [
-    { ...module(`m${i}`), title: 't'.repeat(2_000) },
-    version(`m${i}`, 1, '2026-01-05T00:00:00Z'),
-  ])
-  const fill = async (databaseUrl: string) => {
-    await fillFixture(databaseUrl)
-    await importInto(databaseUrl, modules.flat())
-  }
-  const api = await createTestApp({ fill, twins: false })
-  const { hostname, port } = new URL(await api.listen())
-  const beginReading = async () => {
-    const client = connectSocket(Number(port), hostname)
-    client.write(`GET /projects/demo/modules HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`)
-    let received = ''
-    client.on('data', (part) => {
-      received += part
-    })
-    await once(client, 'data')
-    client.pause()
-    expect(received).toMatch(/^HTTP\/1.1 200 .*\r\nconnection: keep-alive/is)
-    return { client, ended: once(client, 'end').then(() => received.endsWith('\r\n0\r\n\r\n')) }
-  }
-  const clients = [await beginReading(), await beginReading()]
-  const closed = api.close()
-  // One after the other, so that the end of one finds the other one in the middle.
-  for (const { client, ended } of clients) {
-    client.resume()
-    expect(await ended).toBe(true)
-  }
-  await closed
 })
 
 test('with ADMIN_PORT, probes and metrics are served there alone, until the last request has finished', async () => {
