@@ -24,7 +24,7 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
 }
 
 /** A connection, with the response that is due next on it, as Node keeps it. */
-export type Connection = Socket & {
+type Connection = Socket & {
   _httpMessage?: (Pick<ServerResponse, 'headersSent'> & { req: Pick<IncomingMessage, 'complete'> }) | null
 }
 

@@ -39,9 +39,10 @@ test('an app that closes sends the responses that it has begun, and waits for no
   }
   const api = await createTestApp({ fill, twins: false })
   const { hostname, port } = new URL(await api.listen())
-  const beginReading = async () => {
+  const get = (path: string) => `GET /projects/demo/${path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`
+  const beginReading = async (...paths: string[]) => {
     const client = connectSocket(Number(port), hostname)
-    client.write(`GET /projects/demo/modules HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`)
+    client.write(paths.map(get).join(''))
     let received = ''
     client.on('data', (part) => {
       received += part
@@ -49,9 +50,9 @@ test('an app that closes sends the responses that it has begun, and waits for no
     await once(client, 'data')
     client.pause()
     expect(received).toMatch(/^HTTP\/1.1 200 .*\r\nconnection: keep-alive/is)
-    return { client, ended: once(client, 'end').then(() => received.endsWith('\r\n0\r\n\r\n')) }
+    return { client, ended: once(client, 'end').then(() => received) }
   }
-  const clients = [await beginReading(), await beginReading()]
+  const clients = [await beginReading('modules'), await beginReading('modules', 'modules/m0')]
   // A request that is only half there when the stop comes.
   const accepted = once(api.app.server, 'connection')
   const late = connectSocket(Number(port), hostname)
@@ -62,9 +63,12 @@ test('an app that closes sends the responses that it has begun, and waits for no
   late.write(`X-Api-Key: ${api.key}\r\n\r\n`)
   expect(await text(late)).toMatch(/^HTTP\/1.1 503 .*\r\nconnection: close/is)
   // One after the other, so that the end of one finds the other one in the middle.
+  const received: string[] = []
   for (const { client, ended } of clients) {
     client.resume()
-    expect(await ended).toBe(true)
+    received.push(await ended)
   }
+  expect(received[0]).toMatch(/\r\n0\r\n\r\n$/)
+  expect(received[1]).toMatch(/\r\n0\r\n\r\nHTTP\/1.1 503 .*\r\nconnection: close.*}$/is)
   await closed
 })
