@@ -51,7 +51,7 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
   const modules = vitest.state.getTestModules()
   const failures = modules.filter((module) => !module.ok()).map((one) => `${one.relativeModuleId}: ${failureOf(one)}`)
   await vitest.close()
-  endKeptProcesses()
+  await endKeptProcesses()
   process.exitCode = 0
   if (failures.length > 0) throw new Error(`tests fail without any mutant:\n${failures.join('\n')}`)
   for (const [file, text] of originals) writeFileSync(path.join(sandbox, file), text)

@@ -116,7 +116,8 @@ async function isClean({ child }: TestProcess): Promise<boolean> {
 
 const isAlive = ({ child }: TestProcess) => child.exitCode === null && child.signalCode === null
 
-/** Ends those that wait for a test file. */
-export function endKeptProcesses(): void {
+/** Ends those that wait for a test file. One that was still to be decided of would keep this process alive. */
+export async function endKeptProcesses(): Promise<void> {
+  await Promise.all(deciding)
   for (const { child } of idle.splice(0)) child.kill('SIGKILL')
 }

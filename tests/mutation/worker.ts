@@ -60,10 +60,10 @@ process.on('message', async (task: Task) => {
   process.send?.(verdict)
 })
 process.on('disconnect', () => {
-  void vitest.close().finally(() => {
-    endKeptProcesses()
-    process.exit()
-  })
+  void vitest
+    .close()
+    .finally(endKeptProcesses)
+    .finally(() => process.exit())
 })
 process.send?.('ready')
 
