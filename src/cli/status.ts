@@ -129,8 +129,6 @@ class DatabaseReader implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const opened = await this.#opening?.catch(() => undefined)
-    // A reading may be under way.
-    opened?.abandon()
     await opened?.close()
   }
 }

@@ -100,9 +100,9 @@ export async function ensureMigrated(
 }
 
 /** Opens Kysely on a pool of its own, with a connection for each query under way; `destroy()` closes both. */
-export function connect(url: string, options: PoolOptions = {}): Database {
-  return new Kysely<DB>({ dialect: new PostgresDialect({ pool: createPool(url, options) }) })
-}
+export const connect = (url: string, options: PoolOptions = {}): Database => connectBy(createPool(url, options))
+
+const connectBy = (pool: pg.Pool): Database => new Kysely<DB>({ dialect: new PostgresDialect({ pool }) })
 
 /**
  * Opens Kysely on `max` connections that all queries share without waiting for each other's results: for single
@@ -130,7 +130,7 @@ export async function withServer<T>(
   }
 }
 
-/** The database with its schema made sure of; `close()` releases its server, too. */
+/** The database with its schema made sure of; `close()` abandons what is under way, and releases its server, too. */
 export interface OpenDatabase {
   db: Database
   url: string
@@ -146,13 +146,15 @@ export async function openDatabase(location: DatabaseLocation): Promise<OpenData
   const pool = createPool(server.url)
   const clients = new Set<pg.PoolClient>()
   pool.on('acquire', (client) => clients.add(client)).on('release', (_, client) => clients.delete(client))
-  const db = new Kysely<DB>({ dialect: new PostgresDialect({ pool }) })
-  cleanup.defer(() => db.destroy())
-  await ensureMigrated(location, db)
-  const opened = cleanup.move()
   const abandon = () => {
     for (const client of clients) destroySocket(client)
   }
+  const db = connectBy(pool)
+  cleanup.defer(() => db.destroy())
+  // Work that was interrupted would otherwise go on, and commit its transactions.
+  cleanup.defer(abandon)
+  await ensureMigrated(location, db)
+  const opened = cleanup.move()
   return { db, url: server.url, close: () => opened.disposeAsync(), abandon }
 }
 
@@ -161,13 +163,9 @@ export async function withDatabase<T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
 ): Promise<T> {
-  const { db, url, close, abandon } = await openDatabase(location)
+  const { db, url, close } = await openDatabase(location)
   try {
     return await work(db, url)
-  } catch (error) {
-    // Work that is interrupted would otherwise go on, and commit its transactions.
-    abandon()
-    throw error
   } finally {
     await close()
   }

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect as connectSocket } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { median, ratios } from '../../../bench/statistics.ts'
 import { createKey } from '../../../src/cli/keys.ts'
 import { parseMetrics, sum } from '../../../src/cli/scrape.ts'
 import { connect } from '../../../src/database/open.ts'
@@ -139,8 +140,6 @@ async function record(services: readonly Service[], projects: readonly string[])
   return { throughput, slowest_ms, recorded, perBatch: EVENTS / ((await batchesOf(services)) - before) }
 }
 
-const median = (values: number[]) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN
-
 test.each([1, PROJECTS.length])(
   'three processes that record in %i projects commit nearly as large batches as one, and none is left behind',
   { ...TRIAL_OPTIONS, retry: RETRIES },
@@ -152,7 +151,10 @@ test.each([1, PROJECTS.length])(
       rounds.push({ alone: await record(one, projects), together: await record(several, projects) })
     }
     const ratioOf = (field: 'perBatch' | 'throughput' | 'slowest_ms') =>
-      median(rounds.map(({ alone, together }) => together[field] / alone[field]))
+      ratios(
+        rounds.map(({ together }) => together[field]),
+        rounds.map(({ alone }) => alone[field]),
+      ).median
     const [perBatch, throughput, slowest] = [ratioOf('perBatch'), ratioOf('throughput'), ratioOf('slowest_ms')]
     const slowest_ms = median(rounds.map(({ together }) => together.slowest_ms))
     const shares = several.map((_, i) =>
