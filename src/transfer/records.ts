@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/event.ts'
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
+import { isJson } from '../domain/json-syntax.ts'
 import { hasManyValues } from '../domain/json-values.ts'
 import { hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
@@ -165,17 +166,9 @@ const label: Reader<string> = (value, pointer, limits) => {
   return read
 }
 
-function parseJson(value: string, pointer: string): unknown {
-  try {
-    return JSON.parse(value)
-  } catch {
-    throw new InvalidField(pointer, 'must be JSON text')
-  }
-}
-
 const json: Reader<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  parseJson(read, pointer)
+  if (!isJson(read)) throw new InvalidField(pointer, 'must be JSON text')
   return read
 }
 
