@@ -30,18 +30,19 @@ export function isJson(text: string): boolean {
 
     // A value has ended, and with it what it is the last of.
     i = afterWhitespace(text, i)
-    while (ends.length > 0 && text.charCodeAt(i) === ends[ends.length - 1]) {
+    while (text.charCodeAt(i) === ends.at(-1)) {
       ends.pop()
       i = afterWhitespace(text, i + 1)
     }
     if (ends.length === 0) return i === text.length
     if (text.charCodeAt(i) !== COMMA) return false
     i = afterWhitespace(text, i + 1)
-    if (ends[ends.length - 1] === OBJECT_END) i = afterName(text, i)
+    if (ends.at(-1) === OBJECT_END) i = afterName(text, i)
   }
 }
 
-// Each of these returns where that which begins at i ends, or a place behind the text, where nothing is, if it is not valid.
+// Each of these returns where that which begins at i ends, or, if it is not valid, a place where nothing is.
+const behind = (text: string) => text.length + 1
 
 function afterWhitespace(text: string, i: number): number {
   let end = i
@@ -52,7 +53,7 @@ function afterWhitespace(text: string, i: number): number {
 /** The name of a field, its colon, and the whitespace between them and the value. */
 function afterName(text: string, i: number): number {
   const colon = afterWhitespace(text, afterString(text, i))
-  return text.charCodeAt(colon) === COLON ? afterWhitespace(text, colon + 1) : text.length + 1
+  return text.charCodeAt(colon) === COLON ? afterWhitespace(text, colon + 1) : behind(text)
 }
 
 function afterScalar(text: string, i: number): number {
@@ -60,11 +61,11 @@ function afterScalar(text: string, i: number): number {
   if (code === QUOTE) return afterString(text, i)
   if (code === MINUS || isDigit(code)) return afterNumber(text, i)
   const literal = LITERALS.find((known) => text.startsWith(known, i))
-  return literal === undefined ? text.length + 1 : i + literal.length
+  return literal === undefined ? behind(text) : i + literal.length
 }
 
 function afterString(text: string, i: number): number {
-  if (text.charCodeAt(i) !== QUOTE) return text.length + 1
+  if (text.charCodeAt(i) !== QUOTE) return behind(text)
   let end = i + 1
   for (;;) {
     const code = text.charCodeAt(end)
@@ -72,15 +73,15 @@ function afterString(text: string, i: number): number {
     if (code === BACKSLASH) end = afterEscape(text, end)
     else if (code >= 0x20) end += 1
     // A control character, or the end of the text.
-    else return text.length + 1
+    else return behind(text)
   }
 }
 
 function afterEscape(text: string, i: number): number {
   const escaped = text.charAt(i + 1)
-  if (escaped !== 'u') return escaped !== '' && ESCAPED.includes(escaped) ? i + 2 : text.length + 1
+  if (escaped !== 'u') return escaped !== '' && ESCAPED.includes(escaped) ? i + 2 : behind(text)
   FOUR_HEX_DIGITS.lastIndex = i + 2
-  return FOUR_HEX_DIGITS.test(text) ? i + 6 : text.length + 1
+  return FOUR_HEX_DIGITS.test(text) ? i + 6 : behind(text)
 }
 
 function afterNumber(text: string, i: number): number {
@@ -96,7 +97,7 @@ function afterNumber(text: string, i: number): number {
 function afterDigits(text: string, i: number): number {
   let end = i
   while (isDigit(text.charCodeAt(end))) end += 1
-  return end > i ? end : text.length + 1
+  return end > i ? end : behind(text)
 }
 
 const isDigit = (code: number) => code >= 0x30 && code <= 0x39
