@@ -11,6 +11,8 @@ import type { RateLimiter } from './rate-limit.ts'
 import { RefusalLimiter } from './refusal-limit.ts'
 
 const MINUTE_ms = 60_000
+/** After how long a key is checked again. What is known of keys may itself be a second old (ADR 0007). */
+const LATE_ms = 500
 
 type Credentials = ReturnType<typeof credentialsOf>
 type KeyRow = NonNullable<Awaited<ReturnType<typeof findKey>>>
@@ -64,6 +66,11 @@ export class Authenticator {
     const credentials = credentialsOf(request)
     const stored = await this.#find(credentials)
     if (!stored || !isAccepted(credentials.key, stored, new Date())) throw unauthorized()
+  }
+
+  /** Checks the key again of a request that took long to arrive, in which the key may have been revoked. @throws ApiError unauthorized */
+  async confirmLate(request: FastifyRequest, { elapsedTime: elapsed_ms }: FastifyReply): Promise<void> {
+    if (elapsed_ms >= LATE_ms) await this.confirm(request)
   }
 
   /** Resolves when every key use recorded so far is written. */

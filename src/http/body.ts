@@ -1,7 +1,14 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { type MediaType, malformedRequest, payloadTooLarge, unsupportedMediaType } from '../domain/errors.ts'
+import {
+  type MediaType,
+  malformedRequest,
+  payloadTooLarge,
+  serviceUnavailable,
+  unsupportedMediaType,
+} from '../domain/errors.ts'
 import { hasManyValues } from '../domain/json-values.ts'
+import { type Limit, Usage } from '../domain/usage.ts'
 import { hasTimedOut, requestTimeout } from './client-errors.ts'
 
 declare module 'fastify' {
@@ -31,6 +38,9 @@ export const MAX_VALUES_PER_ITEM = 50
 const SMALL_PARTS = 10_000
 const MIN_PART_bytes = 64
 
+/** How much of incomplete JSON bodies is kept: a client may take half a minute to send one. */
+const ARRIVING_bytes = { all: 128 * 1024 * 1024, project: 64 * 1024 * 1024 }
+
 const UTF8_PARAMETER = /^\s*(;\s*(charset\s*=\s*"?utf-?8"?\s*)?)?$/i
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
@@ -40,11 +50,20 @@ function isOf(mediaType: MediaType, type: string): boolean {
   return given.toLowerCase() === mediaType && UTF8_PARAMETER.test(parameter)
 }
 
-/** Accepts as request bodies JSON in UTF-8 only, and lines of JSON for the operations that take them. */
-export function acceptJsonOnly(app: FastifyInstance): void {
+/**
+ * Accepts as request bodies JSON in UTF-8 only, and lines of JSON for the operations that take them.
+ * @param arriving_bytes how much of incomplete bodies of JSON is kept
+ */
+export function acceptJsonOnly(app: FastifyInstance, arriving_bytes: Limit = ARRIVING_bytes): void {
   deferContinue(app)
-  app.addContentTypeParser('application/json', async ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
-    parseJson(await wholeOf(payload, routeOptions.bodyLimit), routeOptions.config.maxBodyValues ?? MAX_VALUES),
+  const arriving = new Usage(arriving_bytes)
+  app.addContentTypeParser(
+    'application/json',
+    async ({ routeOptions, params }: FastifyRequest, payload: IncomingMessage) => {
+      const { projectId } = params as { projectId: string }
+      const bytes = await wholeOf(payload, routeOptions.bodyLimit, arriving, projectId)
+      return parseJson(bytes, routeOptions.config.maxBodyValues ?? MAX_VALUES)
+    },
   )
   app.addContentTypeParser(NDJSON, async ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
     partsOf(payload, routeOptions.bodyLimit),
@@ -60,9 +79,13 @@ export function acceptJsonOnly(app: FastifyInstance): void {
     }
     if (Number(request.headers['content-length']) > bodyLimit) throw payloadTooLarge(bodyLimit)
     // Only now, after the key check.
-    if (request.headers.expect === '100-continue') reply.raw.writeContinue()
+    if (expectsContinue(request.raw)) reply.raw.writeContinue()
   })
 }
+
+/** Whether a client waits for `100 Continue` (RFC 9110, section 10.1.1); one of HTTP/1.0 would not understand it. */
+const expectsContinue = ({ headers, httpVersion }: IncomingMessage) =>
+  httpVersion !== '1.0' && headers.expect?.toLowerCase() === '100-continue'
 
 /**
  * Hands requests with an `Expect` header to the app like all others. Node would send `100 Continue` before the key is
@@ -101,15 +124,26 @@ const cutOff = () => malformedRequest('The body is cut off.')
 /**
  * A body as a whole; by events, since iterators take 4 % of the time of a recording more.
  *
- * @throws ApiError as `partCheck` and `requireInTime` do; invalid_request for a body that is cut off
+ * @param arriving gets what has arrived of bodies, until they are complete
+ * @throws ApiError as `partCheck` and `requireInTime` do; invalid_request for a body that is cut off; service_unavailable when
+ * too much is arriving
  */
-async function wholeOf(payload: IncomingMessage, limit_bytes: number): Promise<Buffer> {
+async function wholeOf(
+  payload: IncomingMessage,
+  limit_bytes: number,
+  arriving: Usage,
+  projectId: string,
+): Promise<Buffer> {
   const check = partCheck(limit_bytes)
   const parts: Buffer[] = []
+  let kept_bytes = 0
   await new Promise<void>((resolve, reject) => {
     const onData = (part: Buffer) => {
       try {
         check(part)
+        if (!arriving.hasShare(projectId, part.length) || !arriving.hasRoom(part.length)) throw serviceUnavailable()
+        arriving.add(projectId, part.length)
+        kept_bytes += part.length
         parts.push(part)
       } catch (error) {
         // The rest is discarded.
@@ -121,7 +155,7 @@ async function wholeOf(payload: IncomingMessage, limit_bytes: number): Promise<B
     payload.on('data', onData)
     payload.once('error', () => reject(cutOff()))
     payload.once('end', resolve)
-  })
+  }).finally(() => arriving.add(projectId, -kept_bytes))
   requireInTime(payload)
   return Buffer.concat(parts)
 }

@@ -29,7 +29,7 @@ export async function allowOrigins(app: FastifyInstance, origins: string[]): Pro
   await app.register(cors, {
     delegator: (request, done) => {
       // Any other OPTIONS request is a method like the others, hence a 405.
-      const isPreflight = request.headers.origin !== undefined && 'access-control-request-method' in request.headers
+      const isPreflight = Boolean(request.headers.origin && request.headers['access-control-request-method'])
       done(null, {
         origin: origins,
         preflight: isPreflight,

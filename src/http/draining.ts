@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { serviceUnavailable } from '../domain/errors.ts'
 
@@ -8,8 +9,16 @@ import { serviceUnavailable } from '../domain/errors.ts'
  */
 export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undefined): void {
   let isDraining = false
+  /** Connections without a request so far, which to Node are not idle. */
+  const unused = new Set<Socket>()
+  app.server.on('connection', (socket) => {
+    unused.add(socket)
+    socket.once('close', () => unused.delete(socket))
+  })
+  app.server.on('request', ({ socket }) => unused.delete(socket))
   app.addHook('preClose', async () => {
     isDraining = true
+    for (const socket of unused) if (socket.bytesRead === 0) socket.destroy()
   })
   app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
   app.addHook('onSend', (_request, reply, _payload, done) => {

@@ -1,3 +1,4 @@
+import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import type { FastifyInstance } from 'fastify'
@@ -7,7 +8,11 @@ export type Address = Pick<Config['server'], 'host' | 'port'>
 
 /** Listens; errors name the settings with this prefix. @returns the URL of the app */
 export const listen = (app: FastifyInstance, address: Address, prefix = ''): Promise<string> =>
-  explained(() => app.listen({ host: address.host, port: address.port }), address, prefix)
+  explained(async () => app.listen({ host: await addressOf(address.host), port: address.port }), address, prefix)
+
+/** Fastify would serve the second address of localhost by a second server, which has nothing of what the app sets on its own. */
+const addressOf = async (host: string) =>
+  host === 'localhost' ? (await lookup(host, { order: 'ipv4first' })).address : host
 
 /** A port of the host that nothing listens on: the setting's or, if that is 0, any. */
 export const choosePort = ({ host, port }: Address): Promise<number> =>

@@ -1,4 +1,7 @@
+import { Readable } from 'node:stream'
+import fastify from 'fastify'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest'
+import { acceptJsonOnly } from '../../src/http/body.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, eventWith, expectIssues, rowCounts } from './requests.ts'
 
@@ -467,4 +470,35 @@ test('recordCustomEvent distinguishes 20-digit identifiers by their last digit',
 afterEach(async () => {
   // The service still responds.
   expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
+})
+
+test('bodies that are still arriving have a limit in all, and of each project', async () => {
+  const app = fastify()
+  acceptJsonOnly(app, { all: 100, project: 60 })
+  app.post('/projects/:projectId', async () => 'read')
+  const send = async (projectId: string, payload: Readable | string) => {
+    const headers = { 'content-type': 'application/json' }
+    return (await app.inject({ method: 'POST', url: `/projects/${projectId}`, headers, payload })).statusCode
+  }
+  const text = (length: number) => JSON.stringify('x'.repeat(length - 2))
+  const rest = Promise.withResolvers<void>()
+  const slow = send(
+    'a',
+    Readable.from(
+      (async function* () {
+        yield Buffer.from(text(50).slice(0, -1))
+        await rest.promise
+        yield Buffer.from('"')
+      })(),
+    ),
+  )
+  // Once its beginning has arrived.
+  await expect.poll(() => send('a', text(20))).toBe(503)
+  expect(await send('a', text(10))).toBe(200)
+  expect(await send('b', text(40))).toBe(200)
+  expect(await send('b', text(60))).toBe(503)
+  rest.resolve()
+  expect(await slow).toBe(200)
+  expect(await send('a', text(60))).toBe(200)
+  await app.close()
 })

@@ -31,6 +31,15 @@ describe('with CORS_ORIGINS', () => {
     },
   )
 
+  test.each([{ origin: '' }, { 'access-control-request-method': '' }])(
+    'a preflight with %j is none',
+    async (header) => {
+      const headers = { ...PREFLIGHT, ...header }
+      const response = await api.call({ method: 'OPTIONS', path: '/projects/demo/events', headers })
+      expect([response.statusCode, response.json().error.code]).toEqual([405, 'method_not_allowed'])
+    },
+  )
+
   test.each(['https://evil.example', 'https://app.example.com.evil.example', 'http://app.example.com', 'null'])(
     'the origin %s is not allowed',
     async (origin) => {

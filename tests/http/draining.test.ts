@@ -72,3 +72,15 @@ test('an app that closes sends the responses that it has begun, and waits for no
   expect(received[1]).toMatch(/\r\n0\r\n\r\nHTTP\/1.1 503 .*\r\nconnection: close.*}$/is)
   await closed
 })
+
+test('an app that closes waits for no connection without a request', { timeout: 10_000 }, async () => {
+  const api = await createTestApp({ twins: false })
+  const { hostname, port } = new URL(await api.listen())
+  const accepted = once(api.app.server, 'connection')
+  const client = connectSocket(Number(port), hostname)
+  client.on('error', () => {})
+  await accepted
+  const closed = once(client, 'close')
+  await api.close()
+  await closed
+})

@@ -1,4 +1,5 @@
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { Readable } from 'node:stream'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { connectShared, openWritePool } from '../../src/database/open.ts'
@@ -149,6 +150,26 @@ test('revoking and expiring take effect within a second', async () => {
   vi.advanceTimersByTime(1_000)
   expect([await statusWith(revoked.text), await statusWith(expired.text)]).toEqual([401, 401])
   vi.useRealTimers()
+})
+
+test('a key that is revoked while a body arrives records nothing', async () => {
+  const { text, key_id } = await newKey()
+  const payload = Readable.from(
+    (async function* () {
+      const body = JSON.stringify(EVENT)
+      yield Buffer.from(body.slice(0, 10))
+      await updateKeyRevoked(api.db, 'demo', key_id, toIsoTimestamp(new Date()))
+      // Longer than a key is cached.
+      const now = performance.now.bind(performance)
+      const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
+      onTestFinished(() => clock.mockRestore())
+      yield Buffer.from(body.slice(10))
+    })(),
+  )
+  const before = await rowCounts(api.db)
+  const headers = { 'x-api-key': text, 'content-type': 'application/json' }
+  const response = await api.app.inject({ method: 'POST', url: '/projects/demo/events', payload, headers })
+  expect([response.statusCode, await rowCounts(api.db)]).toEqual([401, before])
 })
 
 test('revoking takes effect within a second for a key in steady use', async () => {

@@ -323,6 +323,12 @@ test('100 Continue is sent after the key and the length are checked, and not bef
   expect(await exchange(large)).toMatch(/^HTTP\/1.1 413 /)
 })
 
+test('100 Continue is expected in any case of letters, and not by HTTP/1.0', async () => {
+  const expecting = post(keyed(), 'Expect: 100-Continue', 'Content-Length: 2', 'Connection: close')
+  expect(await exchange(expecting, '{}')).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
+  expect(await exchange(expecting.replace('HTTP/1.1', 'HTTP/1.0'), '{}')).toMatch(/^HTTP\/1.1 400 /)
+})
+
 test('a client that disconnects within the body writes nothing, and logs no error', async () => {
   const accepted = once(api.app.server, 'connection')
   const client = connect(port, '127.0.0.1')
