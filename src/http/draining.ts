@@ -9,16 +9,15 @@ import { serviceUnavailable } from '../domain/errors.ts'
  */
 export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undefined): void {
   let isDraining = false
-  /** Connections without a request so far, which to Node are not idle. */
-  const unused = new Set<Socket>()
+  const connections = new Set<Socket>()
   app.server.on('connection', (socket) => {
-    unused.add(socket)
-    socket.once('close', () => unused.delete(socket))
+    connections.add(socket)
+    socket.once('close', () => connections.delete(socket))
   })
-  app.server.on('request', ({ socket }) => unused.delete(socket))
   app.addHook('preClose', async () => {
     isDraining = true
-    for (const socket of unused) if (socket.bytesRead === 0) socket.destroy()
+    // To Node a connection is not idle before its first request.
+    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy()
   })
   app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
   app.addHook('onSend', (_request, reply, _payload, done) => {
