@@ -21,7 +21,7 @@ const VALID = [
 const INVALID = [
   'nul True nulll null1 NaN Infinity undefined',
   '- + -a +1 01 -01 1. .5 1.e5 1e 1e+ 1e- 1E 0x1 1_0 1a',
-  '" "a "\\" "\\x" "\\u" "\\u00g0" "\\u123" "\\u00e" \'a\' a "a"b',
+  '" "a "\\" "\\ "\\u00e9 "\\x" "\\u" "\\u00g0" "\\u123" "\\u00e" \'a\' a "a"b',
   '[ ] [1 [1, [1,] [,] [,1] [1,,2] [1}  [1]] [1][ 1,2 [1;2] [1:2]',
   '{ } {] {"a"} {"a":} {"a":1,} {,} {a:1} {1:1} {"a"1} {"a",1} {"a":1 {"a":1] {"a":1,1} {"a":1}} {"a"::1} {"a":1"b":2}',
 ].flatMap((line) => line.split(' ').filter(Boolean))
@@ -81,6 +81,13 @@ describe('isJson', () => {
 
   test('of any depth', () => {
     expect(isJson('['.repeat(1_000_000) + ']'.repeat(1_000_000))).toBe(true)
+    expect(isJson('['.repeat(1_000_000))).toBe(false)
     expect(isJson('{"":'.repeat(1_000_000))).toBe(false)
+  })
+
+  // One that takes quadratic time would not end in time.
+  test.each(['"\\u00e9"', '"\\n😀"', '1.25e-7', 'null', '{"a":[]}', ' [ ] '])('a million times %s', (item) => {
+    expect(isJson(`[${`${item},`.repeat(1_000_000)}0]`)).toBe(true)
+    expect(isJson(`["${'\\u00e9'.repeat(1_000_000)}"]`)).toBe(true)
   })
 })
