@@ -68,8 +68,11 @@ export class Authenticator {
     if (!stored || !isAccepted(credentials.key, stored, new Date())) throw unauthorized()
   }
 
-  /** Checks the key again of a request that took long to arrive, in which the key may have been revoked. @throws ApiError unauthorized */
-  async confirmLate(request: FastifyRequest, { elapsedTime: elapsed_ms }: FastifyReply): Promise<void> {
+  /**
+   * A hook that checks the key again of a request that took long to arrive, in which the key may have been revoked. It throws
+   * ApiError unauthorized.
+   */
+  readonly confirmLate = async (request: FastifyRequest, { elapsedTime: elapsed_ms }: FastifyReply): Promise<void> => {
     if (elapsed_ms >= LATE_ms) await this.confirm(request)
   }
 

@@ -122,7 +122,7 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
   const vary = isConditional ? 'X-Api-Key' : 'X-Api-Key, accept-encoding'
   return {
     onRequest: [refuseEmptySegments, options.authenticator.require(scopeOf(operationId, operation))],
-    ...(operation.requestBody?.required && { preValidation: [requireBody, confirmLateKey(options.authenticator)] }),
+    ...(operation.requestBody?.required && { preValidation: [requireBody, options.authenticator.confirmLate] }),
     ...(maxBytes !== undefined && { bodyLimit: maxBytes }),
     ...(isImport && { config: { mediaType: NDJSON } }),
     ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
@@ -247,9 +247,6 @@ async function refuseEmptySegments(request: FastifyRequest): Promise<void> {
 async function requireBody(request: FastifyRequest): Promise<void> {
   if (request.body === undefined) throw missingBody()
 }
-
-const confirmLateKey = (authenticator: Authenticator) => (request: FastifyRequest, reply: FastifyReply) =>
-  authenticator.confirmLate(request, reply)
 
 function refuseOtherMethods(app: FastifyInstance, path: string, documented: string[]): void {
   const allowed = documented.flatMap((method) => (method === 'get' ? ['GET', 'HEAD'] : [method.toUpperCase()]))

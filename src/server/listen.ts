@@ -8,29 +8,28 @@ export type Address = Pick<Config['server'], 'host' | 'port'>
 
 /** Listens; errors name the settings with this prefix. @returns the URL of the app */
 export const listen = (app: FastifyInstance, address: Address, prefix = ''): Promise<string> =>
-  explained(async () => app.listen({ host: await addressOf(address.host), port: address.port }), address, prefix)
+  explained((host) => app.listen({ host, port: address.port }), address, prefix)
+
+/** A port of the host that nothing listens on: the setting's or, if that is 0, any. */
+export const choosePort = (address: Address): Promise<number> =>
+  explained(async (host) => {
+    const { port } = address
+    if (port !== 0) return port
+    const server = createServer()
+    await once(server.listen({ host, port }), 'listening')
+    const chosen = (server.address() as AddressInfo).port
+    await new Promise((resolve) => server.close(resolve))
+    return chosen
+  }, address)
 
 /** Fastify would serve the second address of localhost by a second server, which has nothing of what the app sets on its own. */
 const addressOf = async (host: string) =>
   host === 'localhost' ? (await lookup(host, { order: 'ipv4first' })).address : host
 
-/** A port of the host that nothing listens on: the setting's or, if that is 0, any. */
-export const choosePort = ({ host, port }: Address): Promise<number> =>
-  explained(
-    async () => {
-      if (port !== 0) return port
-      const server = createServer()
-      await once(server.listen({ host, port }), 'listening')
-      const chosen = (server.address() as AddressInfo).port
-      await new Promise((resolve) => server.close(resolve))
-      return chosen
-    },
-    { host, port },
-  )
-
-async function explained<T>(attempt: () => Promise<T>, { host, port }: Address, prefix = ''): Promise<T> {
+/** @param attempt gets the host, or its address if it has several */
+async function explained<T>(attempt: (host: string) => Promise<T>, { host, port }: Address, prefix = ''): Promise<T> {
   try {
-    return await attempt()
+    return await attempt(await addressOf(host))
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code
     if (code === 'EADDRINUSE')
