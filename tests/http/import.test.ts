@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
@@ -12,7 +12,7 @@ import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
 import { document } from '../support/contract.ts'
-import { rowCounts } from './requests.ts'
+import { outliveKeyCache, rowCounts } from './requests.ts'
 
 // importRecords: what `flowtrail import` does, for one project and over HTTP (tests/transfer has the rules of the merge).
 
@@ -227,10 +227,7 @@ test('a key that is revoked while a body arrives imports nothing', async () => {
         .set({ revoked_at: toIsoTimestamp(new Date(0)) })
         .where('name', '=', 'revoked')
         .execute()
-      // Longer than a key is cached.
-      const now = performance.now.bind(performance)
-      const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
-      onTestFinished(() => clock.mockRestore())
+      outliveKeyCache()
     })(),
   )
   const before = await rowCounts(api.db)

@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { connectShared, openWritePool } from '../../src/database/open.ts'
@@ -10,7 +10,7 @@ import { createTestApp, PLAIN_CONFIG, type TestApp } from '../support/app.ts'
 import { SECURITY_HEADERS } from '../support/contract.ts'
 import { searchedLogger } from '../support/log-keys.ts'
 import { holdLock } from '../support/waiting.ts'
-import { EVENT, rowCounts } from './requests.ts'
+import { EVENT, outliveKeyCache, rowCounts } from './requests.ts'
 
 let api: TestApp
 beforeAll(async () => {
@@ -159,10 +159,7 @@ test('a key that is revoked while a body arrives records nothing', async () => {
       const body = JSON.stringify(EVENT)
       yield Buffer.from(body.slice(0, 10))
       await updateKeyRevoked(api.db, 'demo', key_id, toIsoTimestamp(new Date()))
-      // Longer than a key is cached.
-      const now = performance.now.bind(performance)
-      const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
-      onTestFinished(() => clock.mockRestore())
+      outliveKeyCache()
       yield Buffer.from(body.slice(10))
     })(),
   )

@@ -1,6 +1,6 @@
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
-import { expect } from 'vitest'
+import { expect, onTestFinished, vi } from 'vitest'
 import type { Database } from '../../src/database/pool.ts'
 
 /** A valid custom event of a contact that the examples contain. */
@@ -17,6 +17,13 @@ export const eventWith = (field: keyof typeof EVENT, json: string) =>
   `{${Object.entries(EVENT)
     .map(([name, value]) => `"${name}":${name === field ? json : JSON.stringify(value)}`)
     .join(',')}}`
+
+/** Moves the clock on by longer than a key is cached, until the test ends. */
+export function outliveKeyCache(): void {
+  const now = performance.now.bind(performance)
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
+  onTestFinished(() => clock.mockRestore())
+}
 
 const TABLES = ['contacts', 'contact_identifiers', 'entries', 'events', 'idempotency_keys'] as const
 

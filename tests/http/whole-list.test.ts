@@ -11,6 +11,7 @@ import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { wholeBody } from '../../src/http/reads.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
+import { outliveKeyCache } from './requests.ts'
 
 // The list of all modules has no pages, but is read and sent as its client takes it.
 
@@ -148,11 +149,8 @@ describe('a response breaks off when the rest cannot be read,', () => {
   async function revoke(): Promise<void> {
     const set = (revoked_at: IsoTimestamp | null) => api.db.updateTable('api_keys').set({ revoked_at }).execute()
     await set(toIsoTimestamp(new Date(0)))
-    // Longer than a key is cached.
-    const now = performance.now.bind(performance)
-    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1_000)
+    outliveKeyCache()
     onTestFinished(async () => {
-      clock.mockRestore()
       await set(null)
     })
   }
