@@ -1,5 +1,6 @@
-const [QUOTE, BACKSLASH, COMMA, COLON, MINUS, PLUS, POINT] = [0x22, 0x5c, 0x2c, 0x3a, 0x2d, 0x2b, 0x2e]
-const [ARRAY, ARRAY_END, OBJECT, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d]
+import { ARRAY, BACKSLASH, COMMA, OBJECT, QUOTE } from './json-values.ts'
+
+const [COLON, MINUS, PLUS, POINT, ARRAY_END, OBJECT_END] = [0x3a, 0x2d, 0x2b, 0x2e, 0x5d, 0x7d]
 const ESCAPED = '"\\/bfnrt'
 const FOUR_HEX_DIGITS = /[\dA-Fa-f]{4}/y
 const LITERALS = ['true', 'false', 'null']

@@ -1,4 +1,4 @@
-const [QUOTE, BACKSLASH, COMMA, ARRAY, OBJECT] = Buffer.from('"\\,[{')
+export const [QUOTE, BACKSLASH, COMMA, ARRAY, OBJECT] = Buffer.from('"\\,[{')
 
 /** Whether JSON text has more fields and items: each follows a comma or is the first of its array or object. */
 export function hasManyValues(json: string, max: number): boolean {

@@ -1,3 +1,5 @@
+import { serviceUnavailable } from './errors.ts'
+
 /** How much all projects may use together, and how much one of them. */
 export interface Limit {
   all: number
@@ -24,6 +26,17 @@ export class Usage {
   hasRoom(amount: number): boolean {
     const { all, project: share } = this.#limit
     return this.total + Math.min(amount, share) <= all
+  }
+
+  /** Whether neither the project's share nor the room of all is in the way of as much. */
+  fits(project: string, amount: number): boolean {
+    return this.hasShare(project, amount) && this.hasRoom(amount)
+  }
+
+  /** Adds what fits. @throws ApiError service_unavailable for what does not */
+  take(project: string, amount: number): void {
+    if (!this.fits(project, amount)) throw serviceUnavailable()
+    this.add(project, amount)
   }
 
   add(project: string, amount: number): void {

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../database/pool.ts'
-import { serviceUnavailable } from '../domain/errors.ts'
 import type { Wait } from '../domain/read-lease.ts'
 import { Usage } from '../domain/usage.ts'
 import { findLastPositions } from '../queries/events.ts'
@@ -67,8 +66,7 @@ export class Followers {
    * @throws ApiError service_unavailable when there are too many
    */
   enter(projectId: string): () => void {
-    if (!this.#following.hasShare(projectId, 1) || !this.#following.hasRoom(1)) throw serviceUnavailable()
-    this.#following.add(projectId, 1)
+    this.#following.take(projectId, 1)
     return () => this.#following.add(projectId, -1)
   }
 

@@ -1,12 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import {
-  type MediaType,
-  malformedRequest,
-  payloadTooLarge,
-  serviceUnavailable,
-  unsupportedMediaType,
-} from '../domain/errors.ts'
+import { type MediaType, malformedRequest, payloadTooLarge, unsupportedMediaType } from '../domain/errors.ts'
 import { hasManyValues } from '../domain/json-values.ts'
 import { type Limit, Usage } from '../domain/usage.ts'
 import { hasTimedOut, requestTimeout } from './client-errors.ts'
@@ -141,8 +135,7 @@ async function wholeOf(
     const onData = (part: Buffer) => {
       try {
         check(part)
-        if (!arriving.hasShare(projectId, part.length) || !arriving.hasRoom(part.length)) throw serviceUnavailable()
-        arriving.add(projectId, part.length)
+        arriving.take(projectId, part.length)
         kept_bytes += part.length
         parts.push(part)
       } catch (error) {

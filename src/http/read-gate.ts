@@ -133,7 +133,7 @@ export class ReadGate {
       this.#start(lease, bytes)
       return
     }
-    const mayWait = isFollower || (this.#waiting.hasShare(project, 1) && this.#waiting.hasRoom(1))
+    const mayWait = isFollower || this.#waiting.fits(project, 1)
     return mayWait ? this.#wait(lease, bytes, isFollower ? 0 : 1) : Promise.reject(this.#refuse('refused'))
   }
 

@@ -124,7 +124,7 @@ export class Recorder {
     const queue = this.#queues.get(project_id) ?? new ProjectQueue(project_id)
     const length = lengthOf(event)
     const hasPlace = this.#pendingEvents < maxQueuedEvents * (isOfBatch ? BATCHES_SHARE : 1)
-    const isLong = !this.#queuedLength.hasShare(project_id, length) || !this.#queuedLength.hasRoom(length)
+    const isLong = !this.#queuedLength.fits(project_id, length)
     if (!hasPlace || queue.size >= maxQueuedEvents / 2 || isLong) {
       this.#observer.onOverload(1)
       throw serviceUnavailable()

@@ -82,13 +82,12 @@ export class Importer {
    */
   async import(project_id: string, lines: AsyncIterable<Buffer>): Promise<Imported> {
     // Now rather than after the body has arrived.
-    requireRoom(this.#connections, project_id, 1)
+    if (!this.#connections.fits(project_id, 1)) throw serviceUnavailable()
     let connections = 0
     let buffered_bytes = 0
     const buffer = (bytes: number) => {
       if (connections > 0) return
-      requireRoom(this.#buffered_bytes, project_id, bytes)
-      this.#buffered_bytes.add(project_id, bytes)
+      this.#buffered_bytes.take(project_id, bytes)
       buffered_bytes += bytes
     }
     const release = () => {
@@ -100,9 +99,8 @@ export class Importer {
       const { records, type_mismatches } = await importRecords(this.#pool, notEmpty(lines, buffer), {
         project_id,
         beforeConnecting: () => {
-          requireRoom(this.#connections, project_id, 1)
+          this.#connections.take(project_id, 1)
           release()
-          this.#connections.add(project_id, 1)
           connections = 1
         },
         maxValues: MAX_VALUES_OF_LINE,
@@ -139,11 +137,6 @@ export class Importer {
     const result = await this.#pool.query(SELECT_WAL_POSITION).catch(() => undefined)
     return result?.rows[0].wal_position
   }
-}
-
-/** @throws ApiError service_unavailable when the project, or all of them, use too much */
-function requireRoom(usage: Usage, project_id: string, amount: number): void {
-  if (!usage.hasShare(project_id, amount) || !usage.hasRoom(amount)) throw serviceUnavailable()
 }
 
 /** The parts as they are. @param onPart called with the bytes of each */
