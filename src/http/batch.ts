@@ -1,15 +1,53 @@
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest, preHandlerHookHandler, preSerializationHookHandler } from 'fastify'
 import { ApiError, serviceUnavailable } from '../domain/errors.ts'
 import { toApiError } from './error-handler.ts'
 import type { Batch } from './operations.ts'
 import { logFailure } from './outages.ts'
+import type { ReadGate } from './read-gate.ts'
+import { serializeResults } from './response-body.ts'
+
+/** The usual length of a result. Those of invalid events may have several thousand, or twice the length of the event. */
+const RESULT_bytes = 512
+
+/** More results are serialized in parts. */
+const FEW_RESULTS = 100
+
+/**
+ * Makes a preHandler hook that keeps memory for the response to a batch, before any of it is recorded.
+ *
+ * @param name of the field with the items, of which the body is valid
+ * @throws (the hook) ApiError service_unavailable while clients leave too much unread
+ */
+export const admitBatch =
+  (gate: ReadGate, name: string): preHandlerHookHandler =>
+  (request, reply, done) => {
+    const { projectId } = request.params as { projectId: string }
+    const { length } = (request.body as Record<string, unknown[]>)[name] as unknown[]
+    try {
+      request.lease = gate.leaseResponse(projectId, length * RESULT_bytes, reply.raw)
+      done()
+    } catch (error) {
+      done(error as ApiError)
+    }
+  }
+
+/** A preSerialization hook for the response to a batch. */
+export const serializeBatch: preSerializationHookHandler<unknown> = (_request, { statusCode }, payload, done) => {
+  const { results = [] } = payload as { results?: object[] }
+  if (statusCode !== 200 || results.length <= FEW_RESULTS) done(null, payload)
+  else serializeResults(results).then((body) => done(null, body), done)
+}
 
 /**
  * The body of a batch's response: a result for each item, with the status and the error that it would get alone.
  *
  * @throws ApiError service_unavailable if no item is known to be recorded, and one might be
  */
-export function batchBody({ settled }: Batch<unknown>, request: FastifyRequest, reply: FastifyReply): object {
+export function batchBody(
+  { settled }: Batch<unknown>,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): { results: object[] } {
   const { projectId } = request.params as { projectId: string }
   const results = settled.map((result) => {
     if (result.status === 'fulfilled') {

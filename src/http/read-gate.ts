@@ -38,6 +38,9 @@ export const READ_GATE_DEFAULTS: ReadGateOptions = {
 
 const SWEEP_INTERVAL_ms = 500
 
+/** How long a write that was refused is expected to come again. */
+const RETRY_ms = 5_000
+
 /** Reads that ask for no more pass those that wait for room, within what large reads of two projects leave free. */
 const SMALL_READ_bytes = 512 * KiB
 
@@ -81,6 +84,8 @@ export class ReadGate {
   /** By project; the one whose turn is next comes first. */
   readonly #queues = new Map<string, Waiting[]>()
   readonly #sending = new Set<Lease>()
+  /** The last write of each project that was refused, since clients had too much to take. */
+  readonly #refusedWrites = new Map<string, { bytes: number; refused_ms: number }>()
   readonly #sweep: NodeJS.Timeout
   /** How many reads were admitted, refused, and cancelled while they waited, and how many clients were disconnected. */
   readonly counts = { admitted: 0, refused: 0, cancelled: 0, cut: 0 }
@@ -117,6 +122,22 @@ export class ReadGate {
   /** The lease of a read that holds nothing until it begins. */
   lease(project: string, response: ServerResponse): Lease {
     return new Lease(this, project, response)
+  }
+
+  /**
+   * The lease of a write whose response may be large, which does not wait: its client is to come again.
+   *
+   * @param bytes how large its response is expected to be
+   * @throws ApiError service_unavailable while clients have too much to take
+   */
+  leaseResponse(project: string, bytes: number, response: ServerResponse): Lease {
+    if (!this.#unsent.fits(project, bytes)) {
+      this.#refusedWrites.set(project, { bytes, refused_ms: performance.now() })
+      throw serviceUnavailable()
+    }
+    const lease = new Lease(this, project, response)
+    lease.reserve(bytes)
+    return lease
   }
 
   /**
@@ -250,14 +271,17 @@ export class ReadGate {
 
   #disconnectStalled(): void {
     const { maxStall_ms, maxStallUnderPressure_ms } = this.#options
-    const isRoomAwaited = [...this.#queues.values()].some(([first]) => first && !this.#unsent.hasRoom(first.bytes))
-    const isShareAwaited = (project: string) => {
-      const [first] = this.#queues.get(project) ?? []
-      return first !== undefined && !this.#unsent.hasShare(project, first.bytes)
-    }
     const now_ms = performance.now()
+    for (const [project, { refused_ms }] of this.#refusedWrites) {
+      if (now_ms - refused_ms > RETRY_ms) this.#refusedWrites.delete(project)
+    }
+    const firstWaiting = [...this.#queues].flatMap(([project, [first]]) => (first ? [[project, first] as const] : []))
+    const awaited = [...firstWaiting, ...this.#refusedWrites]
+    const isRoomAwaited = awaited.some(([, { bytes }]) => !this.#unsent.hasRoom(bytes))
+    const lackShare = awaited.filter(([project, { bytes }]) => !this.#unsent.hasShare(project, bytes))
+    const projectsUnderPressure = new Set(lackShare.map(([project]) => project))
     for (const lease of this.#sending) {
-      const isUnderPressure = isRoomAwaited || isShareAwaited(lease.project)
+      const isUnderPressure = isRoomAwaited || projectsUnderPressure.has(lease.project)
       // It is not its client that it waits for.
       if (lease.isReading) continue
       if (now_ms - lease.progressed_ms < (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)) continue
@@ -267,7 +291,7 @@ export class ReadGate {
   }
 }
 
-/** What one read uses of a {@link ReadGate}, until its response ends. */
+/** What one read, or the response to a batch, uses of a {@link ReadGate}, until its response ends. */
 export class Lease implements ReadLease {
   readonly #gate: ReadGate
   readonly #response: ServerResponse
@@ -302,6 +326,11 @@ export class Lease implements ReadLease {
 
   get isSending(): boolean {
     return this.#unsent_bytes > 0
+  }
+
+  /** For the gate: as many bytes are about to be sent. */
+  reserve(bytes: number): void {
+    if (!this.isClosed) this.#setUnsent(bytes)
   }
 
   /** For the gate: it was admitted with as many bytes. */

@@ -17,7 +17,7 @@ const JSON_TYPE = 'application/json; charset=utf-8'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** What the read uses, once it is admitted. */
+    /** What the read uses, once it is admitted, or the response to a batch. */
     lease: Lease | undefined
     /** The page whose rows are the payload. */
     page: Page<unknown> | undefined
@@ -130,11 +130,11 @@ async function startPart(
 ): Promise<ListPart> {
   const { lease } = request
   const { body, rows } = await serializePart(page.rows, !lease?.isExtended, MAX_PAGE_bytes, opening)
-  startSending(body, lease, unsent_bytes)
+  trackSending(body, lease, unsent_bytes)
   return { body, cursor: page.continuationAfter(rows).cursor }
 }
 
-function startSending(body: BodyStream, lease: Lease | undefined, unsent_bytes = 0): void {
+function trackSending(body: BodyStream, lease: Lease | undefined, unsent_bytes = 0): void {
   body.onPart = (bytes) => lease?.sent(bytes)
   lease?.send(body.bytes + unsent_bytes)
 }
@@ -169,12 +169,12 @@ export const serializeRead: preSerializationHookHandler<unknown> = (request, rep
 export const serializeUnlessDone = (serialize: (result: object) => string | Buffer) => () => (payload: unknown) =>
   (typeof payload === 'string' || payload instanceof BodyStream ? payload : serialize(payload as object)) as string
 
-/** An onSend hook: the read is over, and its body on the way to the client. That of {@link wholeBody} has begun already. */
-export const endRead: onSendHookHandler<unknown> = (request, reply, payload, done) => {
+/** An onSend hook: nothing more is read, and the body is on the way to the client. That of {@link wholeBody} has begun already. */
+export const startSending: onSendHookHandler<unknown> = (request, reply, payload, done) => {
   const { lease } = request
   if (payload instanceof BodyStream) {
     reply.header('content-length', payload.bytes)
-    startSending(payload, lease)
+    trackSending(payload, lease)
   } else if (!(payload instanceof Readable)) lease?.send(Buffer.byteLength((payload as string | Buffer | null) ?? ''))
   done(null, payload)
 }

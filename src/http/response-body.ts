@@ -100,6 +100,12 @@ export async function serializePart(
   return serializeInParts(arrayTexts(rows, areSmall, max_bytes, opening, ''))
 }
 
+/** Serializes the response to a batch in turns with other work. @param results without long texts */
+export async function serializeResults(results: readonly object[]): Promise<BodyStream> {
+  const texts = arrayTexts(results, true, Number.POSITIVE_INFINITY, '{"results":[', ']}')
+  return (await serializeInParts(texts)).body
+}
+
 /** Serializes a large object in turns with other work, with its entity tag. */
 export async function serializeLarge(value: object): Promise<BodyStream> {
   const digest = createHash('sha256')

@@ -10,13 +10,21 @@ import { SCOPES, type Scope } from '../domain/api-key.ts'
 import { Page, WholeList } from '../domain/cursor.ts'
 import { ApiError, invalidRequest, methodNotAllowed, routeNotFound } from '../domain/errors.ts'
 import type { Authenticator } from './auth.ts'
-import { batchBody } from './batch.ts'
+import { admitBatch, batchBody, serializeBatch } from './batch.ts'
 import { MAX_VALUES_PER_ITEM, missingBody, NDJSON } from './body.ts'
 import { evaluateIfNoneMatch, serializeOnce } from './conditional.ts'
 import type { ApiDocument, Operation } from './document.ts'
 import type { Batch, Handler, Handlers, OperationId, OperationRequest, Replayable, Written } from './operations.ts'
 import type { ReadGate } from './read-gate.ts'
-import { admitRead, decorateReads, endRead, rowsOf, serializeRead, serializeUnlessDone, wholeBody } from './reads.ts'
+import {
+  admitRead,
+  decorateReads,
+  rowsOf,
+  serializeRead,
+  serializeUnlessDone,
+  startSending,
+  wholeBody,
+} from './reads.ts'
 import { batchOf, type Schema, validatorCompiler } from './validation.ts'
 
 interface RoutesOptions<Context> {
@@ -54,7 +62,7 @@ export async function registerRoutes<Context extends { db: Database }>(
   // that the document lacks; the tests' check of every response does (ADR 0010).
   app.setSerializerCompiler(serializeUnlessDone(JSON.stringify))
   app.addHook('onRoute', refuseUndocumentedQuery)
-  app.addHook('onRoute', allowValuesOfBatch)
+  app.addHook('onRoute', prepareBatch(options.gate))
   decorateReads(app)
   await app.register(compress, { global: false, globalDecompression: false })
   await app.register(glue, {
@@ -95,12 +103,16 @@ function scopeOf(operationId: string, operation: Operation): Scope {
   return scope
 }
 
-/** A batch may have as many fields and items as its items need. */
-function allowValuesOfBatch(route: RouteOptions): void {
-  const body = route.schema?.body as { content: Record<string, { schema: Schema }> } | undefined
-  const [, batch] = batchOf(body?.content['application/json']?.schema ?? {}) ?? []
-  if (batch) route.config = { ...route.config, maxBodyValues: MAX_VALUES_PER_ITEM * Number(batch.maxItems) }
-}
+/** A batch may have as many fields and items as its items need, and a response that is as large as a read's. */
+const prepareBatch =
+  (gate: ReadGate) =>
+  (route: RouteOptions): void => {
+    const body = route.schema?.body as { content: Record<string, { schema: Schema }> } | undefined
+    const [name, batch] = batchOf(body?.content['application/json']?.schema ?? {}) ?? []
+    if (!name) return
+    route.config = { ...route.config, maxBodyValues: MAX_VALUES_PER_ITEM * Number(batch?.maxItems) }
+    Object.assign(route, { preHandler: admitBatch(gate, name), preSerialization: serializeBatch, onSend: startSending })
+  }
 
 /** Glue makes no schema for an operation without query parameters, so that it would accept any. */
 function refuseUndocumentedQuery({ schema }: RouteOptions): void {
@@ -125,10 +137,10 @@ function routeOf<Context extends { db: Database }, K extends OperationId>(
     ...(operation.requestBody?.required && { preValidation: [requireBody, options.authenticator.confirmLate] }),
     ...(maxBytes !== undefined && { bodyLimit: maxBytes }),
     ...(isImport && { config: { mediaType: NDJSON } }),
-    ...(isRead && { preSerialization: serializeRead, onSend: endRead, compress: COMPRESSION }),
+    ...(isRead && { preSerialization: serializeRead, onSend: startSending, compress: COMPRESSION }),
     ...(isConditional && {
       serializerCompiler: serializeUnlessDone(serializeOnce),
-      onSend: [endRead, evaluateIfNoneMatch],
+      onSend: [startSending, evaluateIfNoneMatch],
       // A strong entity tag is that of one representation.
       compress: false,
     }),

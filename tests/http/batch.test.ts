@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect as connectSocket } from 'node:net'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import pg from 'pg'
@@ -354,5 +356,50 @@ describe('when events cannot be recorded', () => {
   test('all are refused, the response has the results', async () => {
     const response = await send2({ ...EVENT, timestamp: 'never' })
     expect([response.statusCode, response.headers['retry-after']]).toEqual([200, undefined])
+  })
+})
+
+describe('a client that does not read the response to its batch', () => {
+  // More than the buffers of the connection take: the response repeats the name twice.
+  const INVALID = Array.from({ length: 1_000 }, () => ({ ['n'.repeat(4_100)]: 1 }))
+  const batchOf = (events: unknown[]) => {
+    const body = JSON.stringify({ events })
+    const head = `POST /projects/demo/events/batch HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\n`
+    return `${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+  }
+  let KEY: string
+
+  test('is disconnected, and keeps others from sending more only for as long', async () => {
+    const readGate = {
+      unsent_bytes: { all: 2 ** 20, project: 2 ** 20 },
+      maxStall_ms: 60_000,
+      maxStallUnderPressure_ms: 1,
+    }
+    const own = await createTestApp({ readGate, twins: false })
+    onTestFinished(() => own.close())
+    KEY = own.key
+    const { hostname, port } = new URL(await own.listen())
+    const client = connectSocket(Number(port), hostname)
+    onTestFinished(() => void client.destroy())
+    client.pause()
+    client.on('error', () => {})
+    const closed = once(client, 'close')
+    client.write(batchOf(INVALID))
+    const metric = async (name: string) => {
+      const { body } = await own.app.inject('/metrics')
+      return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(body)?.[1])
+    }
+    await expect.poll(() => metric('flowtrail_unsent_bytes')).toBeGreaterThan(2 ** 20)
+    const sendOne = () => own.call({ method: 'POST', path: '/projects/demo/events/batch', body: { events: [EVENT] } })
+    const before = await rowCounts(own.db)
+    const refused = await sendOne()
+    expect(refused.statusCode).toBe(503)
+    expect(refused.headers['retry-after']).toBe('1')
+    expect(await rowCounts(own.db)).toEqual(before)
+    await expect.poll(() => metric('flowtrail_stalled_clients_total')).toBe(1)
+    expect((await sendOne()).statusCode).toBe(200)
+    expect(await metric('flowtrail_unsent_bytes')).toBe(0)
+    client.resume()
+    await closed
   })
 })

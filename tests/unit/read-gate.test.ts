@@ -264,6 +264,74 @@ describe('bodies that are not sent', () => {
   })
 })
 
+describe('writes with large responses', () => {
+  const write = (project: string, bytes: number) => {
+    const response = new FakeResponse()
+    return { response, lease: gate.leaseResponse(project, bytes, response as unknown as ServerResponse) }
+  }
+  const isRefused = (project: string, bytes: number) => {
+    try {
+      write(project, bytes)
+      return false
+    } catch (error) {
+      return (error as { errorCode: string }).errorCode === 'service_unavailable'
+    }
+  }
+
+  test('keep their memory from their admission until their responses end', () => {
+    const { response, lease } = write('a', 60)
+    expect(gate.usage).toEqual({ ...IDLE, unsent_bytes: 60 })
+    lease.send(90)
+    expect(gate.usage).toEqual({ ...IDLE, unsent_bytes: 90 })
+    response.destroy()
+    expect(gate.usage).toEqual(IDLE)
+  })
+
+  test('keep none for a client that is gone before', () => {
+    const response = new FakeResponse()
+    response.destroy()
+    gate.leaseResponse('a', 60, response as unknown as ServerResponse).send(90)
+    expect(gate.usage).toEqual(IDLE)
+  })
+
+  test('are refused while the clients of their project, or all, have too much to take', () => {
+    write('a', 90).lease.send(90)
+    expect([isRefused('a', 11), isRefused('a', 10), isRefused('b', 90)]).toEqual([true, false, false])
+    expect([isRefused('c', 11), isRefused('c', 10)]).toEqual([true, false])
+  })
+
+  test('are not disconnected before there is something to take', async () => {
+    const { response, lease } = write('a', 10)
+    await vi.advanceTimersByTimeAsync(60_000)
+    lease.send(10)
+    await vi.advanceTimersByTimeAsync(29_000)
+    expect(response.destroyed).toBe(false)
+    await vi.advanceTimersByTimeAsync(1_500)
+    expect(response.destroyed).toBe(true)
+  })
+
+  test('have stalled clients of their own project disconnected sooner when its share is used up', async () => {
+    const [own, foreign] = [write('a', 90), write('b', 40)]
+    for (const [i, { lease }] of [own, foreign].entries()) lease.send([90, 40][i] as number)
+    expect(isRefused('a', 50)).toBe(true)
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect([own, foreign].map(({ response }) => response.destroyed)).toEqual([true, false])
+  })
+
+  test('have all stalled clients disconnected sooner when there is no room, and only as long as they may come again', async () => {
+    const stalled = [write('a', 90), write('b', 90)]
+    for (const { lease } of stalled) lease.send(90)
+    expect(isRefused('c', 50)).toBe(true)
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect(stalled.map(({ response }) => response.destroyed)).toEqual([true, true])
+    await vi.advanceTimersByTimeAsync(4_000)
+    const later = [write('a', 90), write('b', 90)]
+    for (const { lease } of later) lease.send(90)
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(later.map(({ response }) => response.destroyed)).toEqual([false, false])
+  })
+})
+
 test('a read that began, found something large and begins again is admitted at once', async () => {
   const one = gate.lease('a', new FakeResponse() as unknown as ServerResponse)
   await one.begin(10)
