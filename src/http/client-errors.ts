@@ -23,9 +23,19 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
   ERR_HTTP_REQUEST_TIMEOUT: requestTimeout,
 }
 
-/** A connection, with the response that is due next on it, as Node keeps it. */
+/** A connection, with the response that is due next on it and the request that arrives, as Node keeps them. */
 type Connection = Socket & {
   _httpMessage?: (Pick<ServerResponse, 'headersSent'> & { req: Pick<IncomingMessage, 'complete'> }) | null
+  parser?: { incoming: Pick<IncomingMessage, 'complete'> | null } | null
+}
+
+/**
+ * Whether nothing may be sent on a connection: within the response to an earlier request, or before it, its client would take it
+ * for that one, and after the response to the one that still arrives, which was refused early, for that to its next.
+ */
+function isSpokenFor({ _httpMessage: due, parser }: Connection): boolean {
+  if (due) return due.headersSent || due.req.complete
+  return parser?.incoming?.complete === false
 }
 
 const timedOut = new WeakSet<Socket>()
@@ -34,16 +44,15 @@ const timedOut = new WeakSet<Socket>()
 export const hasTimedOut = (socket: Socket): boolean => timedOut.has(socket)
 
 /**
- * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route. Within the response
- * to an earlier request, or before it, its client would take it for that one, so that the connection is closed at once.
+ * Sends the error envelope on the raw socket, since a request that Node cannot parse never reaches a route; or closes the
+ * connection where nothing may be sent.
  */
 export function clientErrorHandler(
   this: Pick<FastifyInstance, 'log'>,
   error: Error & { code?: string },
   socket: Connection,
 ): void {
-  const { _httpMessage: due } = socket
-  if (!socket.writable || error.code === 'ECONNRESET' || due?.headersSent || due?.req.complete) {
+  if (!socket.writable || error.code === 'ECONNRESET' || isSpokenFor(socket)) {
     socket.destroy()
     return
   }

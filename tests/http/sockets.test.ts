@@ -298,6 +298,25 @@ test('what follows a request and is no HTTP gets no response in its place', asyn
   expect(received).not.toContain('not a valid HTTP')
 })
 
+test.each([
+  ['never comes', ''],
+  ['is no HTTP', 'no chunk'],
+])('a request that is refused before its body, which then %s, gets no second response', async (_, rest) => {
+  const { headersTimeout, requestTimeout } = api.app.server
+  Object.assign(api.app.server, { headersTimeout: 1_000, requestTimeout: 1_000 })
+  const client = connect(port, '127.0.0.1')
+  let received = ''
+  client.on('data', (data) => {
+    received += data
+    client.write(rest)
+  })
+  client.on('error', () => {})
+  client.write(`${post('Transfer-Encoding: chunked')}${chunk('x')}`)
+  await once(client, 'close')
+  expect(parseResponses(received).map(({ status }) => status)).toEqual([401])
+  Object.assign(api.app.server, { headersTimeout, requestTimeout })
+})
+
 test('a JSON body in chunks of a byte is refused after a while', async () => {
   const chunks = `${chunk(' ').repeat(20_000)}0\r\n\r\n`
   const sent = post(keyed(), 'Transfer-Encoding: chunked', 'Connection: close')
