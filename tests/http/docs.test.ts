@@ -98,6 +98,9 @@ describe('the server of the document', () => {
     const publicUrl = 'https://flows.example.com/v1'
     const app = await createTestApp({ config: { publicUrl, basePath: '/v1' } })
     for (const path of DOCUMENTS) expect(await serverIn(app, `/v1${path}`)).toMatchObject([{ url: publicUrl }])
+    // The page's own YAML is the document's.
+    const yaml = await app.call({ path: '/v1/docs/yaml', key: null })
+    expect([yaml.statusCode, yaml.headers.location]).toEqual([302, '/v1/openapi.yaml'])
     const { headers } = await get('/v1/docs/', app)
     expect(headers['content-security-policy']).toContain("connect-src 'self' https://flows.example.com;")
     await app.close()
