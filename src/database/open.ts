@@ -117,6 +117,19 @@ export function connectShared(url: string, { queryTimeout_ms, ...options }: Pool
 export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =>
   createPool(url, { ...options, pipeline: true })
 
+/** Longer than a flow runtime rests, since each connection for imports creates its temporary tables. */
+const IMPORT_IDLE_TIMEOUT_ms = 300_000
+
+/**
+ * PostgreSQL must keep what is older than a temporary table, and refuses all writes before its transaction ids, of which that has
+ * the oldest, run out.
+ */
+const IMPORT_MAX_LIFETIME_s = 3_600
+
+/** Opens a pool for imports over HTTP, whose connections keep temporary tables. */
+export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool =>
+  openWritePool(url, { idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms, maxLifetime_s: IMPORT_MAX_LIFETIME_s, ...options })
+
 /** Runs work on the database server, whatever its schema, and releases it. */
 export async function withServer<T>(
   location: DatabaseLocation,

@@ -40,6 +40,8 @@ export interface PoolOptions {
   queryTimeout_ms?: number
   /** How long an idle connection is kept, in milliseconds; 10,000 without it. */
   idleTimeout_ms?: number
+  /** How long a connection is kept, in seconds, unless it is in use; for ever without it. */
+  maxLifetime_s?: number
   /** Whether statements are sent without waiting for the results of those before. */
   pipeline?: boolean
   /** Called with each new connection before it is used; the connection fails if that does. */
@@ -82,6 +84,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     types: typeParsers,
     keepAlive: true,
     idleTimeoutMillis: options.idleTimeout_ms,
+    maxLifetimeSeconds: options.maxLifetime_s,
     pipeline: options.pipeline,
     query_timeout: options.queryTimeout_ms,
     ...(usesPooler(url)

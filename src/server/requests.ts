@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from '../app.ts'
 import type { Config, TracingOptions } from '../config.ts'
 import { detectDistribution } from '../database/distribution.ts'
-import { connect, connectShared, openWritePool } from '../database/open.ts'
+import { connect, connectShared, openImportPool, openWritePool } from '../database/open.ts'
 import { Replicas } from '../database/replicas.ts'
 import type { Peers } from '../http/peers.ts'
 import { describeRelease } from '../release.ts'
@@ -14,8 +14,6 @@ import type { Running } from './process.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
-/** Longer than a flow runtime rests, since each connection for imports creates its temporary tables. */
-const IMPORT_IDLE_TIMEOUT_ms = 300_000
 
 export interface RequestsOptions {
   /** Called with the URL of the API once the server listens. */
@@ -79,7 +77,7 @@ async function openApps(
   }
   const writePool = openWritePool(databaseUrl, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
-  const importPool = openWritePool(databaseUrl, { max: imports, ...timeouts, idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms })
+  const importPool = openImportPool(databaseUrl, { max: imports, ...timeouts })
   cleanup.defer(() => importPool.end())
 
   const retention_days = config.idempotencyRetention_days

@@ -52,6 +52,7 @@ export class LazyTransaction {
   readonly #begin: (client: pg.PoolClient) => Promise<void>
   readonly #cleanUp: readonly string[]
   #begun: Promise<pg.PoolClient> | undefined
+  #isKept = true
 
   /**
    * @param connect takes a connection of a pool
@@ -72,6 +73,11 @@ export class LazyTransaction {
   client(): Promise<pg.PoolClient> {
     this.#begun ??= this.#open()
     return this.#begun
+  }
+
+  /** Has the connection closed when the transaction has ended. */
+  closeAtEnd(): void {
+    this.#isKept = false
   }
 
   async #open(): Promise<pg.PoolClient> {
@@ -101,7 +107,7 @@ export class LazyTransaction {
     try {
       if (client) await withoutWarnings(client, () => timedQuery(client, command))
       for (const statement of cleanUp) await client?.query(statement)
-      client?.release()
+      client?.release(!this.#isKept)
     } catch (error) {
       client?.release(error as Error)
       throw error

@@ -79,7 +79,8 @@ export interface ImportSummary {
  * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
  * input has ended.
  *
- * @param pool in pipeline mode or not; its connections keep temporary tables, unless they are those of a pooler
+ * @param pool in pipeline mode or not; its connections keep temporary tables, unless they are those of a pooler, or are closed
+ * after a large import
  * @param input bytes of UTF-8, or text
  * @throws ImportError for the first bad line; what the input throws; database errors
  */
@@ -165,6 +166,8 @@ async function importInto(
   const merge = new Merge(client, await storedOn(client), stage.rows, now, sizes, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
+  // PostgreSQL's statistics of the tables quote their rows, and would last as long as the session.
+  if (!merge.isSmall) transaction.closeAtEnd()
   const merged = await merge.run()
   const summarize = (type: RecordType): [RecordType, ImportedRecords] => {
     const { records, added, updated } = merged[type]

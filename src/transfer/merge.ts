@@ -127,7 +127,8 @@ export class Merge {
   readonly #rows: Record<StagedKind, number>
   /** The kinds that have rows. */
   readonly #kinds: StagedKind[]
-  readonly #isSmall: boolean
+  /** Whether there are few rows, of which the planner needs no statistics. */
+  readonly isSmall: boolean
   readonly #now: Date
   readonly #chunk_pages: number
   readonly #onStep: (step: string, mergedLines: number) => void
@@ -161,7 +162,7 @@ export class Merge {
     this.#queries = stored.isCopied ? QUERIES_OF_COPIES : QUERIES_IN_PLACE
     this.#rows = rows
     this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
-    this.#isSmall = STAGED_KINDS.reduce((sum, kind) => sum + rows[kind], 0) <= small_rows
+    this.isSmall = STAGED_KINDS.reduce((sum, kind) => sum + rows[kind], 0) <= small_rows
     this.#counts = Object.fromEntries(
       STAGED_KINDS.map((kind) => [kind, { records: rows[kind], added: 0, updated: 0 }]),
     ) as Record<StagedKind, MergeCounts>
@@ -177,7 +178,7 @@ export class Merge {
 
     this.#step('deduplicating')
     await this.#run([
-      ...(this.#isSmall && !this.#stored.isCopied ? [{ sql: PREFER_LOOK_UPS }] : []),
+      ...(this.isSmall && !this.#stored.isCopied ? [{ sql: PREFER_LOOK_UPS }] : []),
       ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
       ...this.#kinds.filter((kind) => kind !== 'event').flatMap((kind) => this.#deduplicate(kind)),
       ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),
@@ -215,16 +216,16 @@ export class Merge {
   async #run(statements: Statement[]): Promise<void> {
     const query = this.#query
     const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) => {
-      const statement = { text, values, ...(this.#isSmall && { name: nameOf(query, text) }) }
+      const statement = { text, values, ...(this.isSmall && { name: nameOf(query, text) }) }
       onResult(await timedQuery(this.#client, statement, query))
     }
-    if (this.#isSmall && isPipelined(this.#client)) await Promise.all(statements.map(run))
+    if (this.isSmall && isPipelined(this.#client)) await Promise.all(statements.map(run))
     else for (const statement of statements) await run(statement)
   }
 
   /** Statistics for the planner. */
   #analyze(table: string): Statement[] {
-    return this.#isSmall ? [] : [{ sql: `ANALYZE ${table}` }]
+    return this.isSmall ? [] : [{ sql: `ANALYZE ${table}` }]
   }
 
   #findProjects(): Statement {
@@ -336,7 +337,7 @@ export class Merge {
   async #write(kind: StagedKind): Promise<void> {
     this.#step(TARGET_TABLES[kind])
     if (kind === 'event') await this.#run([...this.#fill(DERIVED_EVENTS), ...this.#fill(NUMBERED_EVENTS)])
-    const mayConflict = (this.#isSmall && !this.#stored.isCopied) || (await this.#mayConflict(kind))
+    const mayConflict = (this.isSmall && !this.#stored.isCopied) || (await this.#mayConflict(kind))
     const chunks = await this.#chunksOf(rowsToWrite(kind))
     // Identifiers are on the lines of their contacts.
     const lines = kind === 'identifier' ? 0 : this.#rows[kind]
@@ -381,7 +382,7 @@ export class Merge {
 
   /** The rows of a table in chunks, each as a FROM clause that names them `m`. */
   async #chunksOf(table: string, condition = 'true'): Promise<string[]> {
-    if (this.#isSmall) return [`${table} m WHERE ${condition}`]
+    if (this.isSmall) return [`${table} m WHERE ${condition}`]
     const { rows }: pg.QueryResult<{ page: number }> = await timedQuery(
       this.#client,
       `SELECT generate_series(0, pg_relation_size('${table}') / current_setting('block_size')::bigint - 1,

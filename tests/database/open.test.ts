@@ -9,6 +9,7 @@ import { migrate } from '../../db/migrate.ts'
 import {
   connect,
   ensureMigrated,
+  openImportPool,
   openServer,
   openWritePool,
   withDatabase,
@@ -98,6 +99,19 @@ describe('work on the database', () => {
 test('the connections for writing are in pipeline mode, with the options given', async () => {
   const pool = openWritePool(database.url, { max: 3 })
   expect(pool.options).toMatchObject({ max: 3, pipeline: true })
+  await pool.end()
+})
+
+test('a connection for imports is kept for five minutes after its last, and for an hour in all however often it is used', async () => {
+  const usual = openImportPool(database.url)
+  expect(usual.options).toMatchObject({ pipeline: true, idleTimeoutMillis: 300_000, maxLifetimeSeconds: 3_600 })
+  await usual.end()
+  const pool = openImportPool(database.url, { max: 1, maxLifetime_s: 0.05 })
+  let isClosed = false
+  pool.once('remove', () => {
+    isClosed = true
+  })
+  while (!isClosed) await pool.query('SELECT 1')
   await pool.end()
 })
 

@@ -217,6 +217,15 @@ test('an import that is refused leaves no space to read again', async () => {
   expect(rows).toEqual([{ size: 0 }])
 })
 
+test('a large import leaves nothing of its records in the statistics of its tables', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 1 })
+  onTestFinished(() => pool.end())
+  await new Importer(pool).import('demo', Readable.from([Buffer.from(linesOf(visit(400).all))]))
+  await expect
+    .poll(async () => (await pool.query("SELECT FROM pg_stats WHERE schemaname LIKE 'pg_temp%'")).rowCount)
+    .toBe(0)
+})
+
 test('a key that is revoked while a body arrives imports nothing', async () => {
   const key = await createKey(api.db, 'demo', { name: 'revoked', scopes: ['import'], expires_at: null })
   const body = Readable.from(

@@ -5,7 +5,7 @@ import type { components } from '../../generated/api.ts'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
 import { detectDistribution, markDistributed } from '../../src/database/distribution.ts'
-import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
+import { connect, connectShared, openImportPool, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import type { PrunerOptions } from '../../src/recording/idempotency-pruner.ts'
@@ -130,7 +130,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   await detectDistribution(readDb)
   if (options.isDistributed ?? process.env.TEST_DISTRIBUTED === 'yes') markDistributed(readDb)
   const writePool = openWritePool(address, { max: 4, ...timeouts })
-  const importPool = openWritePool(address, { max: 4, ...timeouts })
+  const importPool = openImportPool(address, { max: 4, ...timeouts })
   const pruning = options.pruning && { db: connect(address, { max: 1, ...timeouts }), ...options.pruning }
   const violations: string[] = []
   const app = await buildApp({

@@ -121,12 +121,14 @@ test.each(HOW)('both forms store and report the same %s', async (_, isPipelined,
 
 test.each(HOW)('each statement on stored rows names their project as a value %s', async (_, isPipelined, sizes) => {
   const { imports } = await open(true, isPipelined)
-  const client = await imports.connect()
   onTestFinished(() => void vi.restoreAllMocks())
-  const watched = watchQueries(client)
-  client.release()
+  const watched = new Map<pg.PoolClient, ReturnType<typeof watchQueries>>()
+  imports.on('acquire', (client) => {
+    if (!watched.has(client)) watched.set(client, watchQueries(client))
+  })
   for (const lines of Object.values(FILES)) await load(imports, lines, { now: NOW, sizes })
-  const statements = new Set(watched.sql.filter((sql) => !sql.startsWith('CREATE')))
+  const sent = watched.values().flatMap(({ sql }) => sql)
+  const statements = new Set(sent.filter((sql) => !sql.startsWith('CREATE')))
   expect([...statements].filter(readsStored).length).toBeGreaterThan(15)
   expect([...statements].flatMap(unbound)).toEqual([])
 })
