@@ -8,7 +8,7 @@ export interface Wait<Result> {
 export interface ReadLease {
   /**
    * Waits until the read may hold as many bytes, instead of those that it was admitted with, for large values.
-   * @throws ApiError service_unavailable when that takes too long or the client is gone
+   * @throws ApiError service_unavailable when that takes too long or the client is gone; Error for more than a string can hold
    */
   extend(bytes: number): Promise<void>
 

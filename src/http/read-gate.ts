@@ -38,6 +38,9 @@ export const READ_GATE_DEFAULTS: ReadGateOptions = {
 
 const SWEEP_INTERVAL_ms = 500
 
+/** The largest value that is read: half of what V8 can keep in a string, since parts of it may be escaped. */
+const MAX_VALUE_bytes = 256 * MiB
+
 /** How long a write that was refused is expected to come again. */
 const RETRY_ms = 5_000
 
@@ -341,6 +344,7 @@ export class Lease implements ReadLease {
   }
 
   async extend(bytes: number): Promise<void> {
+    if (bytes > MAX_VALUE_bytes) throw new Error(`a row of ${bytes} bytes is too large to be read`)
     this.isExtended = true
     const admission = this.#gate.enter(this, bytes)
     // What it leaves is offered to itself first.

@@ -264,6 +264,12 @@ describe('bodies that are not sent', () => {
   })
 })
 
+test('a row that may be larger than a string is not read', async () => {
+  const one = await gate.admit('a', 1, new FakeResponse() as unknown as ServerResponse)
+  await expect(one.extend(2 ** 28 + 1)).rejects.toThrow('a row of 268435457 bytes is too large to be read')
+  await one.extend(2 ** 28)
+})
+
 describe('writes with large responses', () => {
   const write = (project: string, bytes: number) => {
     const response = new FakeResponse()
