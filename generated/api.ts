@@ -1380,7 +1380,8 @@ export interface components {
          */
         RateLimitSpent: string;
         /**
-         * @description Present when the operator limits the rate. The quota (`q`) and its window in seconds (`w`).
+         * @description The quota (`q`) and its window in seconds (`w`). Present when the operator limits the rate, and with a `429` for keys
+         *     that give no access.
          * @example "default";q=2;w=60
          */
         RateLimitPolicy: string;
@@ -2053,7 +2054,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description The records, at most 16 MiB in UTF-8 unless the operator has set another limit. */
+        /** @description The records, at most 16 MiB in UTF-8 unless the operator has set another limit. They must arrive within 30 seconds. */
         requestBody: {
             content: {
                 "application/x-ndjson": string;

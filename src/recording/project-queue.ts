@@ -11,6 +11,8 @@ import type { EventToRecord, Recorded } from './batch.ts'
  *                         +-- others wait -+   |   v
  *                                       take() +--- [locked]
  *
+ * When all that wait expire, it goes from `queued` or `locked` to `idle`.
+ *
  * - `idle`: no events.
  * - `queued`: events wait for the next multi-project batch.
  * - `recording`: a batch is recording events; others may wait. A second batch would only wait for the lock of the first.
@@ -21,9 +23,9 @@ export type QueueState = 'idle' | 'queued' | 'recording' | 'locked'
 /** The states that may follow each. */
 const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
   idle: ['queued'],
-  queued: ['recording'],
+  queued: ['recording', 'idle'],
   recording: ['idle', 'queued', 'locked'],
-  locked: ['recording'],
+  locked: ['recording', 'idle'],
 }
 
 /** An event whose caller waits for it to be recorded. */
@@ -58,6 +60,14 @@ export class ProjectQueue {
   add(event: QueuedEvent): void {
     this.#waiting.push(event)
     if (this.#state === 'idle') this.#enter('queued')
+  }
+
+  /** Removes those that wait and came before, in milliseconds of performance.now(). */
+  expire(before_ms: number): QueuedEvent[] {
+    const kept = this.#waiting.findIndex(({ queued_ms }) => queued_ms >= before_ms)
+    const expired = this.#waiting.splice(0, kept < 0 ? this.#waiting.length : kept)
+    if (expired.length > 0 && this.size === 0) this.#enter('idle')
+    return expired
   }
 
   /** Takes the oldest events for a batch. */

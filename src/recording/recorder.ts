@@ -36,6 +36,9 @@ const TURN_TIMEOUT_ms = 500
 /** How long a recorder goes without turns after one that did not come. */
 const STUCK_LOCK_ms = 2_000
 
+/** How often it is looked for events that wait for too long. */
+const EXPIRY_INTERVAL_ms = 1_000
+
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */
 type RecorderOutcome = Outcome | { status: 'failed'; error: unknown }
 
@@ -94,6 +97,7 @@ export class Recorder {
   #pendingEvents = 0
   readonly #queuedLength = new Usage(QUEUED_LENGTH)
   #isScheduled = false
+  #expiry: NodeJS.Timeout | undefined
 
   /**
    * @param pool of at least two connections, in pipeline mode. They are the recorder's own, so that writers never keep readers
@@ -139,6 +143,7 @@ export class Recorder {
         this.#observer.onQueue?.(queued)
         queue.add(queued)
         this.#schedule()
+        this.#scheduleExpiry()
       })
     } finally {
       this.#pendingEvents -= 1
@@ -154,6 +159,26 @@ export class Recorder {
       this.#isScheduled = false
       this.#startBatches()
     })
+  }
+
+  #scheduleExpiry(): void {
+    this.#expiry ??= setTimeout(() => this.#expire(), EXPIRY_INTERVAL_ms).unref()
+  }
+
+  /** Refuses what waits for too long: with many locked projects it takes long until each has a batch. */
+  #expire(): void {
+    this.#expiry = undefined
+    const before_ms = performance.now() - this.#options.maxQueueWait_ms
+    for (const queue of this.#queues.values()) {
+      this.#refuseExpired(queue.expire(before_ms))
+      if (queue.state === 'idle') this.#queues.delete(queue.projectId)
+    }
+    if (this.#queues.size > 0) this.#scheduleExpiry()
+  }
+
+  #refuseExpired(expired: readonly QueuedEvent[]): void {
+    for (const { reject } of expired) reject(serviceUnavailable())
+    if (expired.length > 0) this.#observer.onOverload(expired.length)
   }
 
   #startBatches(): void {
@@ -211,8 +236,7 @@ export class Recorder {
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
     const [expired, current] = partition(events, ({ queued_ms }) => now_ms - queued_ms > maxQueueWait_ms)
-    for (const { reject } of expired) reject(serviceUnavailable())
-    if (expired.length > 0) this.#observer.onOverload(expired.length)
+    this.#refuseExpired(expired)
     if (begun && current.length === 0) {
       // Sent ahead of what the connection is used for next, which notices a broken one.
       begun.query('ROLLBACK').catch(() => {})

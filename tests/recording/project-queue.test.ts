@@ -67,6 +67,34 @@ test('it is locked after a batch that found the project locked, and has the even
   expect(queue.state).toBe('recording')
 })
 
+test('it loses those that came before a time, and is idle without any', () => {
+  const queue = new ProjectQueue('demo')
+  const [first, second, third] = [1, 2, 3].map((queued_ms) => ({ ...queued(), queued_ms })) as [
+    QueuedEvent,
+    QueuedEvent,
+    QueuedEvent,
+  ]
+  for (const event of [first, second, third]) queue.add(event)
+  expect(queue.expire(1)).toEqual([])
+  expect(queue.expire(2)).toEqual([first])
+  expect(queue).toMatchObject({ state: 'queued', size: 2 })
+  expect(queue.expire(9)).toEqual([second, third])
+  expect(queue).toMatchObject({ state: 'idle', size: 0 })
+  expect(queue.expire(9)).toEqual([])
+})
+
+test('it loses none that a batch has taken, and stays recording', () => {
+  const queue = queueOf(2)
+  const [taken] = queue.take(1)
+  expect(queue.expire(1)).toHaveLength(1)
+  expect(queue.expire(1)).toEqual([])
+  expect(queue).toMatchObject({ state: 'recording', size: 1 })
+  queue.finish([taken as QueuedEvent])
+  expect(queue.state).toBe('locked')
+  expect(queue.expire(1)).toEqual([taken])
+  expect(queue).toMatchObject({ state: 'idle', size: 0 })
+})
+
 test('it cannot be in two batches, or in one without events', () => {
   const queue = queueOf(2)
   queue.take(1)

@@ -378,6 +378,20 @@ describe('under load', () => {
     expect((await rowCounts(api)).events).toBe((before.events ?? 0) + 1)
   })
 
+  test('events of locked projects that no batch takes meanwhile are refused in time, too', async () => {
+    // One batch of a locked project at a time.
+    const recorder = createRecorder({ maxQueueWait_ms: 100, lockTimeout_ms: 10_000 })
+    const obstacles = [await hold('demo'), await hold('other')]
+    const first = recorder.record('demo', parsedEvent())
+    await obstacles[0]?.waiting(1)
+    const second = recorder.record('other', parsedEvent()).catch(codeOf)
+    expect(await second).toBe('service_unavailable')
+    expect(recorder.pending).toEqual({ events: 1, projects: 1 })
+    for (const obstacle of obstacles) await obstacle.release()
+    await first
+    await recorder.record('other', parsedEvent())
+  })
+
   test('an event may wait until the last moment', async () => {
     stopClock()
     await createRecorder({ maxQueueWait_ms: 0 }).record('demo', parsedEvent())
