@@ -14,7 +14,7 @@ import { createTablesOfTransaction, EMPTY_TABLES, ensureTables, renewPlans } fro
 export { ImportConflict, ImportError } from './issues.ts'
 
 export interface ImportOptions {
-  /** The current time, used for defaults and for times that must not be in the future. */
+  /** The time for defaults and for what must not be in the future; without it, the current time of each. */
   now?: Date
   /** Called often while reading, and at each step of merging. */
   onProgress?: (progress: ImportProgress) => void
@@ -88,7 +88,7 @@ export async function importRecords(
   pool: pg.Pool,
   input: AsyncIterable<Buffer | string>,
   {
-    now = new Date(),
+    now,
     onProgress = () => {},
     beforeConnecting = () => {},
     project_id,
@@ -129,8 +129,8 @@ export async function importRecords(
 }
 
 interface Importing
-  extends Required<Pick<ImportOptions, 'now' | 'onProgress'>>,
-    Pick<ImportOptions, 'project_id' | 'maxValues'> {
+  extends Required<Pick<ImportOptions, 'onProgress'>>,
+    Pick<ImportOptions, 'now' | 'project_id' | 'maxValues'> {
   sizes: ImportSizes
 }
 
@@ -141,10 +141,11 @@ async function importInto(
 ): Promise<ImportSummary> {
   const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
-  const limits = { ...limitsAt(now), project_id, maxValues }
   let bytes = 0
 
   const addLines = async (lines: Iterable<string>) => {
+    // Lines may be written while the input arrives, for hours.
+    const limits = { ...limitsAt(now ?? new Date()), project_id, maxValues }
     for (const line of lines) {
       const parsed = parseLine(line, limits)
       if (!parsed.ok) throw new ImportError({ line: splitter.lines, ...parsed.issue })
@@ -163,7 +164,7 @@ async function importInto(
   await stage.finish()
 
   const client = await transaction.client()
-  const merge = new Merge(client, await storedOn(client), stage.rows, now, sizes, (step, merged_lines) =>
+  const merge = new Merge(client, await storedOn(client), stage.rows, now ?? new Date(), sizes, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   // PostgreSQL's statistics of the tables quote their rows, and would last as long as the session.

@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
@@ -428,6 +429,19 @@ describe('a bad line', () => {
     await expect(importRecords(pool, failing)).rejects.toThrow('the disk failed')
     await expect(dump(pool, 'cut-off')).rejects.toThrow('project "cut-off" does not exist')
   })
+})
+
+test('what was published while an import arrives is not in the future', async () => {
+  const lines = Readable.from(
+    (async function* () {
+      const start_ms = Date.now()
+      yield `${toLines(BASE.map((line) => ({ ...line, project_id: 'arriving' })))}\n`
+      while (Date.now() === start_ms) await setImmediate()
+      yield toLines([version(7, new Date().toISOString(), { project_id: 'arriving' })])
+    })(),
+  )
+  const { records } = await importRecords(pool, lines)
+  expect(records.module_version.added).toBe(2)
 })
 
 test('a broken connection fails the import, and the next import gets a new one', async () => {
