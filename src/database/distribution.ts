@@ -69,3 +69,12 @@ export async function withoutWarnings<T>(client: pg.ClientBase, commit: () => Pr
     client.off('notice', onNotice)
   }
 }
+
+/** Has the transactions that Kysely ends on a connection fail as those of {@link withoutWarnings} do. */
+export function failOnWarnings(client: pg.ClientBase): void {
+  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<unknown>
+  client.query = ((...statement: unknown[]) =>
+    statement[0] === 'commit'
+      ? withoutWarnings(client, () => query(...statement))
+      : query(...statement)) as typeof client.query
+}

@@ -54,6 +54,19 @@ test('a database is distributed if Citus has distributed its tables, and then so
   expect(stderr()).toMatch(/^flowtrail: DATABASE_REPLICA_URLS names replicas of one server, but .+ Leave it out\n$/)
 })
 
+test('a transaction of a command whose commit has a warning fails as one whose outcome is unknown', async () => {
+  await sql
+    .raw(`CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'node lost'; RETURN NULL; END $$;
+      CREATE TABLE warned (id integer);
+      CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON warned DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()`)
+    .execute(db)
+  const insert = db.transaction().execute((trx) => sql`INSERT INTO warned VALUES (1)`.execute(trx))
+  const error = await insert.catch((reason: unknown) => reason)
+  expect(String(error)).toContain('node lost')
+  expect(isUnavailable(error)).toBe(true)
+  expect((await sql`SELECT FROM warned`.execute(db)).rows).toHaveLength(1)
+})
+
 test('a commit with a warning fails as one whose outcome is unknown; a notice is none', async () => {
   const pool = createPool(database.url, { max: 1 })
   const client = await pool.connect()
