@@ -1,0 +1,9 @@
+/** Whether JSON.parse accepts a text. */
+export function parses(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
