@@ -6,7 +6,16 @@ const connectionErrors = new WeakSet<Error>()
 /** Whether a connection has failed, or could not be made, with this error: also for its certificate, or without a code. */
 export const isConnectionError = (error: Error): boolean => connectionErrors.has(error)
 
-/** A client that lets go of the server when it cannot log in, for which pg waits until the server closes the connection. */
+const COMMIT = /^commit$/i
+/** The SQLSTATE of a notice; a warning has another. */
+const NOTICE = '00000'
+
+/**
+ * A client that lets go of the server when it cannot log in, for which pg waits until the server closes the connection.
+ *
+ * Its COMMIT fails where PostgreSQL only warns: Citus does when the node that has the rows breaks off meanwhile, and PostgreSQL
+ * when the wait for a synchronous standby server is cancelled. Whether the rows are kept is unknown then (`isUnavailable`).
+ */
 export class Client extends pg.Client {
   constructor(config?: string | pg.ClientConfig) {
     super(config)
@@ -18,6 +27,29 @@ export class Client extends pg.Client {
       }
       destroySocket(this)
     })
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the forms of pg's own query, of which it has seven
+  override query(statement: any, values?: any, callback?: any): any {
+    const result = super.query(statement, values, callback) as unknown
+    const text: unknown = typeof statement === 'string' ? statement : statement?.text
+    const isCommit = typeof text === 'string' && COMMIT.test(text)
+    return isCommit && result instanceof Promise ? this.#withoutWarnings(result) : result
+  }
+
+  async #withoutWarnings<T>(committed: Promise<T>): Promise<T> {
+    let warning: string | undefined
+    const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
+      if (code !== NOTICE) warning ??= message
+    }
+    this.on('notice', onNotice)
+    try {
+      const result = await committed
+      if (warning !== undefined) throw new Error(`Connection terminated to a node of the database: ${warning}`)
+      return result
+    } finally {
+      this.off('notice', onNotice)
+    }
   }
 }
 

@@ -46,35 +46,3 @@ export const setOnNodes = (settings: Record<string, string | number>): string[] 
   "SET LOCAL citus.propagate_set_commands = 'local'",
   ...Object.entries(settings).map(([name, value]) => `SET LOCAL ${name} = '${value}'`),
 ]
-
-/** A warning of PostgreSQL; a notice has this SQLSTATE. */
-const NOTICE = '00000'
-
-/**
- * Commits, and fails where PostgreSQL only warns: Citus does when the node that has the rows breaks off during the COMMIT, and
- * PostgreSQL when the wait for a synchronous standby server is cancelled. Whether the rows are kept is unknown then.
- * @throws an error that isUnavailable after a warning; what `commit` throws
- */
-export async function withoutWarnings<T>(client: pg.ClientBase, commit: () => Promise<T>): Promise<T> {
-  let warning: string | undefined
-  const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
-    if (code !== NOTICE) warning ??= message
-  }
-  client.on('notice', onNotice)
-  try {
-    const result = await commit()
-    if (warning !== undefined) throw new Error(`Connection terminated to a node of the database: ${warning}`)
-    return result
-  } finally {
-    client.off('notice', onNotice)
-  }
-}
-
-/** Has the transactions that Kysely ends on a connection fail as those of {@link withoutWarnings} do. */
-export function failOnWarnings(client: pg.ClientBase): void {
-  const query = client.query.bind(client) as (...statement: unknown[]) => Promise<unknown>
-  client.query = ((...statement: unknown[]) =>
-    statement[0] === 'commit'
-      ? withoutWarnings(client, () => query(...statement))
-      : query(...statement)) as typeof client.query
-}

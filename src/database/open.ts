@@ -5,7 +5,6 @@ import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pending
 import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { destroySocket } from './client.ts'
-import { failOnWarnings } from './distribution.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
 import { createPool, type Database, type PoolOptions } from './pool.ts'
 import { asPooler, usesPooler } from './pooler-client.ts'
@@ -103,10 +102,7 @@ export async function ensureMigrated(
 /** Opens Kysely on a pool of its own, with a connection for each query under way; `destroy()` closes both. */
 export const connect = (url: string, options: PoolOptions = {}): Database => connectBy(createPool(url, options))
 
-function connectBy(pool: pg.Pool): Database {
-  pool.on('connect', failOnWarnings)
-  return new Kysely<DB>({ dialect: new PostgresDialect({ pool }) })
-}
+const connectBy = (pool: pg.Pool): Database => new Kysely<DB>({ dialect: new PostgresDialect({ pool }) })
 
 /**
  * Opens Kysely on `max` connections that all queries share without waiting for each other's results: for single

@@ -18,7 +18,7 @@ const SESSION_SETTINGS = {
   search_path: 'public',
   standard_conforming_strings: 'on',
   synchronous_commit: 'on',
-  // See withoutWarnings.
+  // The client looks for warnings.
   client_min_messages: 'notice',
   // A transaction that waited for its project's row must see what the one before it committed.
   default_transaction_isolation: 'read committed',

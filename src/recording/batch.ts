@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
-import { setOnNodes, withoutWarnings } from '../database/distribution.ts'
+import { setOnNodes } from '../database/distribution.ts'
 import { columnsOf, type Prepared, type Runnable } from '../database/prepared.ts'
 import { timedQuery } from '../database/timed-query.ts'
 import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
@@ -445,7 +445,7 @@ async function insertAndCommit(
   const results = statements.map((statement) => timedQuery(client, statement))
   // What was committed must not be repeated because its position is unknown.
   const position = readsPosition ? timedQuery(client, SELECT_WAL_POSITION).catch(() => undefined) : undefined
-  await withoutWarnings(client, () => Promise.all(results))
+  await Promise.all(results)
   return (await position)?.rows[0].wal_position
 }
 

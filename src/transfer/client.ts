@@ -1,5 +1,4 @@
 import type pg from 'pg'
-import { withoutWarnings } from '../database/distribution.ts'
 import { timedQuery } from '../database/timed-query.ts'
 
 /** PostgreSQL's timeouts of a transaction, in milliseconds, by its names for them; 0 is without limit. */
@@ -105,7 +104,7 @@ export class LazyTransaction {
     const client = await this.#begun
     this.#begun = undefined
     try {
-      if (client) await withoutWarnings(client, () => timedQuery(client, command))
+      if (client) await timedQuery(client, command)
       for (const statement of cleanUp) await client?.query(statement)
       client?.release(!this.#isKept)
     } catch (error) {

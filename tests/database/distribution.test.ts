@@ -1,11 +1,12 @@
 import { PassThrough } from 'node:stream'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { backUp } from '../../src/backup/backup.ts'
-import { detectDistribution, isDistributed, withoutWarnings } from '../../src/database/distribution.ts'
+import { detectDistribution, isDistributed } from '../../src/database/distribution.ts'
 import { isUnavailable } from '../../src/database/failures.ts'
 import { connect } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
+import { asPooler } from '../../src/database/pooler-client.ts'
 import { rewriteTables } from '../../src/queries/erasures.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
@@ -54,28 +55,48 @@ test('a database is distributed if Citus has distributed its tables, and then so
   expect(stderr()).toMatch(/^flowtrail: DATABASE_REPLICA_URLS names replicas of one server, but .+ Leave it out\n$/)
 })
 
-test('a transaction of a command whose commit has a warning fails as one whose outcome is unknown', async () => {
-  await sql
-    .raw(`CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'node lost'; RETURN NULL; END $$;
-      CREATE TABLE warned (id integer);
-      CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON warned DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn()`)
-    .execute(db)
-  const insert = db.transaction().execute((trx) => sql`INSERT INTO warned VALUES (1)`.execute(trx))
-  const error = await insert.catch((reason: unknown) => reason)
-  expect(String(error)).toContain('node lost')
-  expect(isUnavailable(error)).toBe(true)
-  expect((await sql`SELECT FROM warned`.execute(db)).rows).toHaveLength(1)
-})
+describe('a transaction', () => {
+  let tables = 0
 
-test('a commit with a warning fails as one whose outcome is unknown; a notice is none', async () => {
-  const pool = createPool(database.url, { max: 1 })
-  const client = await pool.connect()
-  const raise = (level: string) => () => client.query(`DO $$ BEGIN RAISE ${level} 'node lost'; END $$`)
-  await withoutWarnings(client, raise('NOTICE'))
-  const error = await withoutWarnings(client, raise('WARNING')).catch((error: unknown) => error)
-  expect(error).toMatchObject({ message: 'Connection terminated to a node of the database: node lost' })
-  expect(isUnavailable(error)).toBe(true)
-  await withoutWarnings(client, () => client.query('SELECT'))
-  client.release()
-  await pool.end()
+  /** A table whose rows raise something at COMMIT. */
+  const tableOf = async (level: 'NOTICE' | 'WARNING') => {
+    tables += 1
+    const name = `raising_${tables}`
+    await sql
+      .raw(`CREATE TABLE ${name} (id integer);
+        CREATE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE ${level} 'node lost'; RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER ${name} AFTER INSERT ON ${name} DEFERRABLE INITIALLY DEFERRED
+          FOR EACH ROW EXECUTE FUNCTION ${name}()`)
+      .execute(db)
+    return name
+  }
+  const insertInto = (name: string) =>
+    db.transaction().execute((trx) => sql`INSERT INTO ${sql.table(name)} VALUES (1)`.execute(trx))
+
+  test('whose COMMIT has a warning fails as one whose outcome is unknown', async () => {
+    const name = await tableOf('WARNING')
+    const error = await insertInto(name).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ message: 'Connection terminated to a node of the database: node lost' })
+    expect(isUnavailable(error)).toBe(true)
+    expect((await sql`SELECT FROM ${sql.table(name)}`.execute(db)).rows).toHaveLength(1)
+    // The connection is as good as before.
+    await db.transaction().execute((trx) => sql`SELECT`.execute(trx))
+  })
+
+  test('whose COMMIT has a notice does not', async () => {
+    await insertInto(await tableOf('NOTICE'))
+  })
+
+  test('fails in the same way behind a pooler, and for a single statement there', async () => {
+    const name = await tableOf('WARNING')
+    const pooled = createPool(asPooler(database.url), { max: 1 })
+    const failed = 'Connection terminated to a node of the database: node lost'
+    await expect(pooled.query(`INSERT INTO ${name} VALUES (2)`)).rejects.toThrow(failed)
+    const client = await pooled.connect()
+    await client.query('BEGIN')
+    await client.query(`INSERT INTO ${name} VALUES (3)`)
+    await expect(client.query('COMMIT')).rejects.toThrow(failed)
+    client.release()
+    await pooled.end()
+  })
 })
