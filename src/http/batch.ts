@@ -32,9 +32,10 @@ export const admitBatch =
   }
 
 /** A preSerialization hook for the response to a batch. */
-export const serializeBatch: preSerializationHookHandler<unknown> = (_request, { statusCode }, payload, done) => {
+export const serializeBatch: preSerializationHookHandler<unknown> = (_request, _reply, payload, done) => {
+  // An error has none.
   const { results = [] } = payload as { results?: object[] }
-  if (statusCode !== 200 || results.length <= FEW_RESULTS) done(null, payload)
+  if (results.length <= FEW_RESULTS) done(null, payload)
   else serializeResults(results).then((body) => done(null, body), done)
 }
 

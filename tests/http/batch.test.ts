@@ -6,6 +6,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { serviceUnavailable } from '../../src/domain/errors.ts'
 import { Turns } from '../../src/domain/turns.ts'
+import { Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, expectIssues, rowCounts } from './requests.ts'
@@ -359,6 +360,27 @@ describe('when events cannot be recorded', () => {
   })
 })
 
+test.each([
+  [1, 0],
+  [1_000, 100_000],
+])(
+  'the response to %i events has its memory before they are recorded, and is sent in parts if it is long',
+  async (count, least_bytes) => {
+    const [admit, sent] = [vi.spyOn(ReadGate.prototype, 'leaseResponse'), vi.spyOn(Lease.prototype, 'sent')]
+    onTestFinished(() => {
+      admit.mockRestore()
+      sent.mockRestore()
+    })
+    const response = await send({ events: Array(count).fill({}) })
+    expect(response.json().results).toHaveLength(count)
+    expect(Number(response.headers['content-length'])).toBe(response.rawPayload.length)
+    expect(admit.mock.calls.map(([project, bytes]) => [project, bytes])).toEqual([['demo', 512 * count]])
+    const sent_bytes = sent.mock.calls.reduce((sum, [bytes]) => sum + bytes, 0)
+    expect(sent_bytes).toBeGreaterThanOrEqual(least_bytes)
+    expect(sent_bytes > 0).toBe(least_bytes > 0)
+  },
+)
+
 describe('a client that does not read the response to its batch', () => {
   // More than the buffers of the connection take: the response repeats the name twice.
   const INVALID = Array.from({ length: 1_000 }, () => ({ ['n'.repeat(4_100)]: 1 }))
@@ -397,8 +419,8 @@ describe('a client that does not read the response to its batch', () => {
     expect(refused.headers['retry-after']).toBe('1')
     expect(await rowCounts(own.db)).toEqual(before)
     await expect.poll(() => metric('flowtrail_stalled_clients_total')).toBe(1)
+    await expect.poll(() => metric('flowtrail_unsent_bytes')).toBe(0)
     expect((await sendOne()).statusCode).toBe(200)
-    expect(await metric('flowtrail_unsent_bytes')).toBe(0)
     client.resume()
     await closed
   })

@@ -1,14 +1,14 @@
 import type { Socket } from 'node:net'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { expect, test } from 'vitest'
-import { clientErrorHandler } from '../../src/http/client-errors.ts'
+import { clientErrorHandler, requireHost } from '../../src/http/client-errors.ts'
 
 /** Handles an error of Node's parser on a socket. @returns what was sent, or `destroyed` */
-function handled(code: string, { writable = true, _httpMessage = undefined as object | undefined } = {}): string {
+function handled(code: string, { writable = true, ...state }: object & { writable?: boolean } = {}): string {
   let result = ''
   const socket = {
     writable,
-    _httpMessage,
+    ...state,
     end: (text: string) => {
       result += text
     },
@@ -25,6 +25,10 @@ test.each([
   ['ERR_HTTP_REQUEST_TIMEOUT', 'The request was not complete within 30 seconds.'],
   ['HPE_HEADER_OVERFLOW', 'The request line and headers exceed 16 KiB; shorten the path, the query or the headers.'],
   ['HPE_INVALID_METHOD', 'This is not a valid HTTP/1.1 request.'],
+  [
+    'HPE_INVALID_URL',
+    'The path and query must be percent-encoded UTF-8. Encode a literal % as %25, and all non-ASCII characters.',
+  ],
 ])('%s is a 400 that says what is wrong', (code, message) => {
   const [head = '', body = ''] = handled(code).split('\r\n\r\n')
   expect(head).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/)
@@ -42,4 +46,27 @@ test('nothing is sent within the response to an earlier request, or in its place
   expect(handled('HPE_INVALID_METHOD', due(true, false))).toBe('destroyed')
   expect(handled('HPE_INVALID_METHOD', due(false, true))).toBe('destroyed')
   expect(handled('HPE_INVALID_METHOD', due(false, false))).toMatch(/^HTTP/)
+})
+
+test('nothing is sent after the response to a request that still arrives', () => {
+  const arriving = (incoming: object | null) => ({ parser: { incoming } })
+  expect(handled('ERR_HTTP_REQUEST_TIMEOUT', arriving({ complete: false }))).toBe('destroyed')
+  expect(handled('ERR_HTTP_REQUEST_TIMEOUT', arriving({ complete: true }))).toMatch(/^HTTP/)
+  expect(handled('ERR_HTTP_REQUEST_TIMEOUT', arriving(null))).toMatch(/^HTTP/)
+})
+
+test.each([
+  ['1.1', [], false],
+  ['1.1', ['a'], true],
+  ['1.1', ['a', 'a'], false],
+  ['1.0', [], true],
+  ['1.0', ['a', 'b'], false],
+])('a request of HTTP/%s with the Hosts %j is accepted: %s', (httpVersion, hosts, isAccepted) => {
+  const raw = { httpVersion, headersDistinct: hosts.length > 0 ? { host: hosts } : {} }
+  const request = { raw, headers: { host: hosts[0] } } as unknown as FastifyRequest
+  let error: Error | undefined
+  requireHost.call({} as FastifyInstance, request, {} as FastifyReply, (reason) => {
+    error = reason
+  })
+  expect(error?.message).toBe(isAccepted ? undefined : 'Send exactly one Host header.')
 })

@@ -1,9 +1,10 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { EventEmitter } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type Lease, ReadGate, type ReadGateOptions } from '../../src/http/read-gate.ts'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { type Lease, READ_WAIT_CHANNEL, ReadGate, type ReadGateOptions } from '../../src/http/read-gate.ts'
 
 /** A response, as far as the gate knows it. */
 class FakeResponse extends EventEmitter {
@@ -262,6 +263,23 @@ describe('bodies that are not sent', () => {
     expect(await states([waiting])).toEqual(['admitted'])
     expect(gate.counts.cut).toBe(2)
   })
+})
+
+test('whoever subscribes gets how long each read has waited, admitted or not', async () => {
+  const waits: unknown[] = []
+  const onWait = (wait: unknown) => void waits.push(wait)
+  subscribe(READ_WAIT_CHANNEL, onWait)
+  onTestFinished(() => void unsubscribe(READ_WAIT_CHANNEL, onWait))
+  const [first] = reads(2, 'a')
+  const [admitted, refused] = reads(2, 'a')
+  await vi.advanceTimersByTimeAsync(1_000)
+  expect(waits).toEqual([])
+  first?.response.destroy()
+  ;(await lease(first as Read)).send(0)
+  expect(await states([admitted as Read])).toEqual(['admitted'])
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(await states([refused as Read])).toEqual(['service_unavailable'])
+  expect(waits).toEqual([{ duration_ms: 1_000 }, { duration_ms: 5_000 }])
 })
 
 test('a row that may be larger than a string is not read', async () => {
