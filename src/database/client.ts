@@ -15,6 +15,7 @@ const NOTICE = '00000'
  *
  * Its COMMIT fails where PostgreSQL only warns: Citus does when the node that has the rows breaks off meanwhile, and PostgreSQL
  * when the wait for a synchronous standby server is cancelled. Whether the rows are kept is unknown then (`isUnavailable`).
+ * Nothing else may be under way on the connection but the transaction.
  */
 export class Client extends pg.Client {
   constructor(config?: string | pg.ClientConfig) {

