@@ -6,7 +6,6 @@ const connectionErrors = new WeakSet<Error>()
 /** Whether a connection has failed, or could not be made, with this error: also for its certificate, or without a code. */
 export const isConnectionError = (error: Error): boolean => connectionErrors.has(error)
 
-const COMMIT = /^commit$/i
 /** The SQLSTATE of a notice; a warning has another. */
 const NOTICE = '00000'
 
@@ -34,7 +33,7 @@ export class Client extends pg.Client {
   override query(statement: any, values?: any, callback?: any): any {
     const result = super.query(statement, values, callback) as unknown
     const text: unknown = typeof statement === 'string' ? statement : statement?.text
-    const isCommit = typeof text === 'string' && COMMIT.test(text)
+    const isCommit = text === 'COMMIT' || text === 'commit'
     return isCommit && result instanceof Promise ? this.#withoutWarnings(result) : result
   }
 

@@ -292,6 +292,7 @@ test('whoever subscribes gets how long each read has waited, admitted or not', a
   const [first] = reads(2, 'a')
   const [admitted, refused] = reads(2, 'a')
   await vi.advanceTimersByTimeAsync(1_000)
+  expect(await states([admitted as Read, refused as Read])).toEqual(['waits', 'waits'])
   expect(waits).toEqual([])
   first?.response.destroy()
   ;(await lease(first as Read)).send(0)
