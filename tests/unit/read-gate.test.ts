@@ -289,6 +289,7 @@ test('whoever subscribes gets how long each read has waited, admitted or not', a
   const onWait = (wait: unknown) => void waits.push(wait)
   subscribe(READ_WAIT_CHANNEL, onWait)
   onTestFinished(() => void unsubscribe(READ_WAIT_CHANNEL, onWait))
+  await vi.advanceTimersByTimeAsync(300)
   const [first] = reads(2, 'a')
   const [admitted, refused] = reads(2, 'a')
   await vi.advanceTimersByTimeAsync(1_000)
