@@ -170,6 +170,9 @@ describe('a connection that breaks', () => {
 })
 
 describe('a statement that waits for a lock', () => {
+  // The service may not have noticed yet that the test before has cut its connections.
+  beforeAll(() => expect.poll(async () => (await post('recovered')).status).toBe(200))
+
   test.each([
     ['and is cancelled, as by a timeout', 'pg_cancel_backend', '57014'],
     ['and whose backend is terminated', 'pg_terminate_backend', '57P01'],
