@@ -53,7 +53,7 @@ function begin(visitor) {
   const now = new Date().toISOString()
   const contact = { contact_id: visitor, identifiers: [{ key: 'visitor', value: JSON.stringify(visitor) }] }
   const entry = { entry_id, module_id: MODULE_ID, contact_id: visitor, created_at: now, updated_at: now }
-  entries.set(visitor, { entry, answers: {} })
+  entries.set(visitor, { entry, answers: {}, views: 0 })
   waiting.push({ type: 'contact', ...contact }, { type: 'entry', ...entry })
 }
 
@@ -65,9 +65,13 @@ function answer(visitor, page, choice) {
 }
 
 function view(visitor, page) {
-  const { entry_id } = entries.get(visitor).entry
+  const visit = entries.get(visitor)
+  const { entry_id } = visit.entry
+  visit.views += 1
+  // Events of one entry in the same millisecond are in the order of their ids.
+  const event_id = `${entry_id}-${String(visit.views).padStart(6, '0')}`
   const place = { page_id: page.key, page_key: page.key, page_index: PAGES.indexOf(page), total_pages: PAGES.length }
-  const event = { event_id: randomUUID(), timestamp: new Date().toISOString(), event_type: 'flowpage.viewed' }
+  const event = { event_id, timestamp: new Date().toISOString(), event_type: 'flowpage.viewed' }
   waiting.push({ type: 'event', entry_id, ...event, view_type: 'flowpage', ...place })
 }
 

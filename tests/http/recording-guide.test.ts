@@ -66,7 +66,11 @@ test('the visitors of the example runtime appear in the feed as they go', async 
   }
   const viewed = async () => (await feed()).filter(({ module_id }) => module_id === 'tea-quiz')
   await vi.waitFor(async () => expect(await viewed()).toHaveLength(4), { timeout: 10_000, interval: 50 })
-  const [last] = await viewed()
+  const views = await viewed()
+  expect(views.map(({ page_key }) => page_key)).toEqual(['result', 'time', 'taste', 'welcome'])
+  // So that they are in this order within a millisecond, too.
+  expect(views.map(({ event_id }) => event_id).sort()).toEqual(views.map(({ event_id }) => event_id).toReversed())
+  const [last] = views
   expect(last).toMatchObject({ page_key: 'result', max_page_index: 3, total_pages: 4, group_id: 'quizzes' })
   const entry = await api.call({ path: `/projects/demo/entries/${last?.entry_id}` })
   expect(JSON.parse(entry.json().entry_data)).toEqual({ welcome: 'Begin', taste: 'Sweet', time: 'Morning' })
