@@ -24,8 +24,7 @@ test.each([
   const { pool, connect } = exhaustedPool(max)
   const recorder = new Recorder(pool)
   for (let i = 0; i < max; i += 1) {
-    void recorder.record(`project ${i}`, parsedEvent())
-    await setImmediate()
+    expect(await isRefused(recorder.record(`project ${i}`, parsedEvent()))).toBe(false)
   }
   expect(connect).toHaveBeenCalledTimes(expected)
 })
