@@ -371,7 +371,7 @@ test.each([
       admit.mockRestore()
       sent.mockRestore()
     })
-    const response = await send({ events: Array(count).fill({}) })
+    const response = await send({ events: Array(count).fill({ ...EVENT, module_id: 'n'.repeat(128) }) })
     expect(response.json().results).toHaveLength(count)
     expect(Number(response.headers['content-length'])).toBe(response.rawPayload.length)
     expect(admit.mock.calls.map(([project, bytes]) => [project, bytes])).toEqual([['demo', 512 * count]])
