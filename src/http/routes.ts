@@ -103,6 +103,8 @@ function scopeOf(operationId: string, operation: Operation): Scope {
   return scope
 }
 
+const hooksOf = <Hook>(hooks: Hook | Hook[] | undefined): Hook[] => [hooks ?? []].flat() as Hook[]
+
 /** A batch may have as many fields and items as its items need, and a response that is as large as a read's. */
 const prepareBatch =
   (gate: ReadGate) =>
@@ -111,7 +113,11 @@ const prepareBatch =
     const [name, batch] = batchOf(body?.content['application/json']?.schema ?? {}) ?? []
     if (!name) return
     route.config = { ...route.config, maxBodyValues: MAX_VALUES_PER_ITEM * Number(batch?.maxItems) }
-    Object.assign(route, { preHandler: admitBatch(gate, name), preSerialization: serializeBatch, onSend: startSending })
+    Object.assign(route, {
+      preHandler: [admitBatch(gate, name), ...hooksOf(route.preHandler)],
+      preSerialization: [serializeBatch, ...hooksOf(route.preSerialization)],
+      onSend: [startSending, ...hooksOf(route.onSend)],
+    })
   }
 
 /** Glue makes no schema for an operation without query parameters, so that it would accept any. */
