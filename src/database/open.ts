@@ -121,8 +121,7 @@ export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =
 const IMPORT_IDLE_TIMEOUT_ms = 300_000
 
 /**
- * PostgreSQL must keep what is older than a temporary table, and refuses all writes before its transaction ids, of which that has
- * the oldest, run out.
+ * A session's temporary tables hold back the reuse of transaction ids; when these run out, PostgreSQL refuses all writes.
  */
 const IMPORT_MAX_LIFETIME_s = 3_600
 

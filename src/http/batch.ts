@@ -9,11 +9,8 @@ import { serializeResults } from './response-body.ts'
 /** The usual length of a result. Those of invalid events may have several thousand, or twice the length of the event. */
 const RESULT_bytes = 512
 
-/** More results are serialized in parts. */
-const FEW_RESULTS = 100
-
 /**
- * Makes a preHandler hook that keeps memory for the response to a batch, before any of it is recorded.
+ * Makes a preHandler hook that reserves memory for the response to a batch before any of it is recorded.
  *
  * @param name of the field with the items, of which the body is valid
  * @throws (the hook) ApiError service_unavailable while clients leave too much unread
@@ -25,17 +22,18 @@ export const admitBatch =
     const { length } = (request.body as Record<string, unknown[]>)[name] as unknown[]
     try {
       request.lease = gate.leaseResponse(projectId, length * RESULT_bytes, reply.raw)
-      done()
     } catch (error) {
       done(error as ApiError)
+      return
     }
+    done()
   }
 
 /** A preSerialization hook for the response to a batch. */
 export const serializeBatch: preSerializationHookHandler<unknown> = (_request, _reply, payload, done) => {
   // An error has none.
-  const { results = [] } = payload as { results?: object[] }
-  if (results.length <= FEW_RESULTS) done(null, payload)
+  const { results } = payload as { results?: object[] }
+  if (!results) done(null, payload)
   else serializeResults(results).then((body) => done(null, body), done)
 }
 

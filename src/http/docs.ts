@@ -134,7 +134,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
 const PLACEHOLDER = 'https://flowtrail.invalid'
 
 /**
- * Makes a text for any URL of the API without writing it anew for each reader, of whom nobody asks a key.
+ * Makes a text for any URL of the API without writing it anew for each reader, who needs no key.
  *
  * @param render writes the text, with the URL in JSON strings
  */
@@ -142,7 +142,7 @@ function renderOnce(render: (url: string) => string): (url: string) => Buffer {
   const parts = render(PLACEHOLDER)
     .split(PLACEHOLDER)
     .map((part) => Buffer.from(part))
-  // Nothing may follow its slash.
+  // A URL of `/` alone must not become `//docs`.
   const atRoot = Buffer.from(render('/'))
   return (url) => {
     if (url === '/') return atRoot

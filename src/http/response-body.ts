@@ -100,9 +100,13 @@ export async function serializePart(
   return serializeInParts(arrayTexts(rows, areSmall, max_bytes, opening, ''))
 }
 
-/** Serializes the response to a batch in turns with other work. @param results without long texts */
-export async function serializeResults(results: readonly object[]): Promise<BodyStream> {
-  const texts = arrayTexts(results, true, Number.POSITIVE_INFINITY, '{"results":[', ']}')
+/** Serializes the response to a batch; a large one in turns with other work. */
+export async function serializeResults(results: readonly object[]): Promise<string | BodyStream> {
+  if (results.length <= GROUP_ROWS) {
+    const body = JSON.stringify({ results })
+    if (body.length <= PART_LENGTH) return body
+  }
+  const texts = arrayTexts(results, false, Number.POSITIVE_INFINITY, '{"results":[', ']}')
   return (await serializeInParts(texts)).body
 }
 

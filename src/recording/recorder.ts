@@ -36,7 +36,7 @@ const TURN_TIMEOUT_ms = 500
 /** How long a recorder goes without turns after one that did not come. */
 const STUCK_LOCK_ms = 2_000
 
-/** How often it is looked for events that wait for too long. */
+/** How often events that have waited for too long are looked for. */
 const EXPIRY_INTERVAL_ms = 1_000
 
 /** `failed`: the database's error, which is no single event's fault. Whether a broken connection committed is unknown. */

@@ -361,17 +361,19 @@ describe('when events cannot be recorded', () => {
 })
 
 test.each([
-  [1, 0],
-  [1_000, 100_000],
+  [1, 10, 0],
+  [1_000, 10, 100_000],
+  [100, 30_000, 1_000_000],
 ])(
-  'the response to %i events has its memory before they are recorded, and is sent in parts if it is long',
-  async (count, least_bytes) => {
+  'the response to %i events reserves memory, and is sent in parts if it is long',
+  async (count, props_length, least_bytes) => {
     const [admit, sent] = [vi.spyOn(ReadGate.prototype, 'leaseResponse'), vi.spyOn(Lease.prototype, 'sent')]
     onTestFinished(() => {
       admit.mockRestore()
       sent.mockRestore()
     })
-    const response = await send({ events: Array(count).fill({ ...EVENT, module_id: 'n'.repeat(128) }) })
+    const custom_event_props = JSON.stringify({ text: 'x'.repeat(props_length) })
+    const response = await send({ events: Array(count).fill({ ...EVENT, custom_event_props }) })
     expect(response.json().results).toHaveLength(count)
     expect(Number(response.headers['content-length'])).toBe(response.rawPayload.length)
     expect(admit.mock.calls.map(([project, bytes]) => [project, bytes])).toEqual([['demo', 512 * count]])
@@ -393,7 +395,7 @@ describe('a client that does not read the response to its batch', () => {
 
   test('is disconnected, and keeps others from sending more only for as long', async () => {
     const readGate = {
-      unsent_bytes: { all: 2 ** 20, project: 2 ** 20 },
+      unsent_bytes: { all: 2 ** 19, project: 2 ** 19 },
       maxStall_ms: 60_000,
       maxStallUnderPressure_ms: 1,
     }
@@ -411,7 +413,7 @@ describe('a client that does not read the response to its batch', () => {
       const { body } = await own.app.inject('/metrics')
       return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(body)?.[1])
     }
-    await expect.poll(() => metric('flowtrail_unsent_bytes')).toBeGreaterThan(2 ** 20)
+    await expect.poll(() => metric('flowtrail_unsent_bytes')).toBeGreaterThan(2 ** 19)
     const sendOne = () => own.call({ method: 'POST', path: '/projects/demo/events/batch', body: { events: [EVENT] } })
     const before = await rowCounts(own.db)
     const refused = await sendOne()

@@ -380,9 +380,12 @@ describe('under load', () => {
 
   test('events of locked projects that no batch takes meanwhile are refused in time, too', async () => {
     // One batch of a locked project at a time.
-    const recorder = createRecorder({ maxQueueWait_ms: 100, lockTimeout_ms: 10_000 })
+    const recorder = createRecorder({ maxQueueWait_ms: 2_000, lockTimeout_ms: 30_000 })
+    // Connects, so that the first one is soon with a batch.
+    await Promise.all([recorder.record('demo', parsedEvent()), recorder.record('other', parsedEvent())])
     const obstacles = [await hold('demo'), await hold('other')]
     const first = recorder.record('demo', parsedEvent())
+    first.catch(() => {})
     await obstacles[0]?.waiting(1)
     const second = recorder.record('other', parsedEvent()).catch(codeOf)
     expect(await second).toBe('service_unavailable')
