@@ -79,9 +79,12 @@ export async function liveRegistrations(directory: string): Promise<string[]> {
 /**
  * Runs `work` under a lock that all callers on this machine share through `directory`. A killed holder releases it.
  * Two callers cannot both acquire it: each registers before it checks, so the later of the two sees the other.
+ *
+ * @throws the signal's reason when that aborts first
  */
-export async function withLock<T>(directory: string, work: () => Promise<T>): Promise<T> {
+export async function withLock<T>(directory: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (;;) {
+    signal?.throwIfAborted()
     if ((await liveRegistrations(directory)).length === 0) {
       const name = await register(directory)
       try {

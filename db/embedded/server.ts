@@ -35,6 +35,8 @@ export interface EmbeddedOptions {
   /** Restart the server whenever it dies, until the release. */
   supervise?: boolean
   advice?: Partial<Advice>
+  /** Gives up the start when it aborts. */
+  signal?: AbortSignal | undefined
 }
 
 const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it with the older version.' }
@@ -42,7 +44,8 @@ const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it wi
 /**
  * Starts the embedded PostgreSQL of a data directory, or uses the running one.
  * @throws Error with advice when it is not installed for this platform, cannot run under this account, or the data is of
- * another major version; with the last lines of PostgreSQL's log when it does not start
+ * another major version; with the last lines of PostgreSQL's log when it does not start; the signal's reason when that
+ * aborts first
  */
 export async function useEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
   const path = resolve(options.dataDir)
@@ -51,21 +54,22 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
   const [users, lock] = [join(dataDir, 'users'), join(dataDir, 'lock')]
   for (const directory of [users, lock]) await mkdir(directory, { recursive: true })
 
-  const { name = 'postgres', settings = {}, onLog: log = () => {} } = options
+  const { name = 'postgres', settings = {}, onLog: log = () => {}, signal } = options
   const cluster = new Cluster(dataDir, { name, settings, advice: { ...ADVICE, ...options.advice }, log })
   const endUse = async (user: string) => {
     await unregister(users, user)
     if ((await liveRegistrations(users)).length === 0) await cluster.stop()
   }
-  const { user, url, child } = await withLock(lock, async () => {
+  const start = async () => {
     const user = await register(users)
     try {
-      return { user, ...(await cluster.ensureRunning()) }
+      return { user, ...(await cluster.ensureRunning(signal)) }
     } catch (error) {
       await endUse(user).catch(() => {}) // the first error is more informative
       throw error
     }
-  })
+  }
+  const { user, url, child } = await withLock(lock, start, signal)
   const endSupervision = options.supervise ? supervise(cluster, child, lock, log) : async () => {}
 
   const release = async () => {
@@ -88,10 +92,11 @@ function supervise(cluster: Cluster, child: ChildProcess | undefined, lock: stri
   const restart = async () => {
     if (await cluster.isRunning()) return
     log('PostgreSQL has stopped; restarting it')
-    await withLock(lock, async () => {
+    const start = async () => {
       const { child } = await cluster.ensureRunning(end.signal)
       child?.once('exit', check)
-    })
+    }
+    await withLock(lock, start, end.signal)
   }
   let checking: Promise<void> | undefined
   const check = () => {

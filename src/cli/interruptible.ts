@@ -24,7 +24,9 @@ export const onDatabase = <T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
 ): Promise<T> =>
-  interruptible((unlessInterrupted) => withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url))))
+  interruptible((unlessInterrupted, signal) =>
+    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url)), signal),
+  )
 
 /** Runs a command that goes on until it is interrupted. */
 export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
@@ -38,15 +40,19 @@ export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
 
 /** Runs a command's work on the configured server, whatever its schema. */
 export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseServer) => Promise<T>): Promise<T> =>
-  interruptible((unlessInterrupted) => withServer(location, (server) => unlessInterrupted(() => work(server))))
+  interruptible((unlessInterrupted, signal) =>
+    withServer(location, (server) => unlessInterrupted(() => work(server)), signal),
+  )
 
 /**
  * Lets the stop signals abort the work, but not what releases the database around it: an embedded server that no other
  * process uses is stopped, which undoes what was not committed. Further signals are ignored: npm forwards those that the
  * terminal has already sent.
+ *
+ * @param run also gets the signal that a stop signal aborts
  */
 export async function interruptible<T>(
-  run: (unlessInterrupted: <R>(work: () => Promise<R>) => Promise<R>) => Promise<T>,
+  run: (unlessInterrupted: <R>(work: () => Promise<R>) => Promise<R>, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const interruption = new AbortController()
   const interrupted = Promise.withResolvers<never>()
@@ -62,7 +68,7 @@ export async function interruptible<T>(
     return await run(async (work) => {
       interruption.signal.throwIfAborted()
       return Promise.race([interrupted.promise, work()])
-    })
+    }, interruption.signal)
   } finally {
     if (!interruption.signal.aborted) for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
   }

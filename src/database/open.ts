@@ -41,11 +41,13 @@ export interface ServerOptions {
   supervise?: boolean
   /** Called with each line of the embedded server's log. */
   onLog?: (message: string) => void
+  /** Gives up the start of an embedded server when it aborts. */
+  signal?: AbortSignal | undefined
 }
 
 /**
  * The operator's PostgreSQL or, without a URL, the embedded one, started if it is not running.
- * @throws Error with one line that says how to fix it
+ * @throws Error with one line that says how to fix it; the signal's reason when that aborts first
  */
 export async function openServer(
   { databaseUrl, dataDir }: DatabaseLocation,
@@ -129,12 +131,13 @@ const IMPORT_MAX_LIFETIME_s = 3_600
 export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool =>
   openWritePool(url, { idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms, maxLifetime_s: IMPORT_MAX_LIFETIME_s, ...options })
 
-/** Runs work on the database server, whatever its schema, and releases it. */
+/** Runs work on the database server, whatever its schema, and releases it. @param signal gives up its start */
 export async function withServer<T>(
   location: DatabaseLocation,
   work: (server: DatabaseServer) => Promise<T>,
+  signal?: AbortSignal,
 ): Promise<T> {
-  const server = await openServer(location)
+  const server = await openServer(location, { signal })
   try {
     return await work(server)
   } finally {
@@ -151,9 +154,10 @@ export interface OpenDatabase {
   abandon: () => void
 }
 
-export async function openDatabase(location: DatabaseLocation): Promise<OpenDatabase> {
+/** Opens the database. @param signal gives up the start of its server */
+export async function openDatabase(location: DatabaseLocation, signal?: AbortSignal): Promise<OpenDatabase> {
   await using cleanup = new AsyncDisposableStack()
-  const server = await openServer(location)
+  const server = await openServer(location, { signal })
   cleanup.defer(() => server.release())
   const pool = createPool(server.url)
   const clients = new Set<pg.PoolClient>()
@@ -170,12 +174,16 @@ export async function openDatabase(location: DatabaseLocation): Promise<OpenData
   return { db, url: server.url, close: () => opened.disposeAsync(), abandon }
 }
 
-/** Runs work on the database, its schema made sure of, and releases both the database and its server. */
+/**
+ * Runs work on the database, its schema made sure of, and releases both the database and its server.
+ * @param signal gives up the server's start
+ */
 export async function withDatabase<T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
+  signal?: AbortSignal,
 ): Promise<T> {
-  const { db, url, close } = await openDatabase(location)
+  const { db, url, close } = await openDatabase(location, signal)
   try {
     return await work(db, url)
   } finally {

@@ -19,19 +19,19 @@ export async function openDatabase(
   options: DatabaseOptions,
   { log, cleanup, stop }: Running,
 ): Promise<string | undefined> {
-  const postgres = await openServer(config, {
-    supervise: true,
-    onLog: options.onProgress ?? ((message) => log.info(message)),
-  })
-  cleanup.defer(() => postgres.release())
-  if (stop.aborted) return undefined
-
   try {
-    await prepare(config, postgres.url, options, { log, stop })
+    const postgres = await openServer(config, {
+      supervise: true,
+      onLog: options.onProgress ?? ((message) => log.info(message)),
+      signal: stop,
+    })
+    cleanup.defer(() => postgres.release())
+    if (!stop.aborted) await prepare(config, postgres.url, options, { log, stop })
+    return stop.aborted ? undefined : postgres.url
   } catch (error) {
     if (!stop.aborted) throw error
+    return undefined
   }
-  return stop.aborted ? undefined : postgres.url
 }
 
 /** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */

@@ -12,7 +12,7 @@ export type ServeOptions = DatabaseOptions & Pick<RequestsOptions, 'onListening'
  * @throws Error with a one-line message when it cannot start, after cleaning up
  */
 export const serve = (config: Config, options: ServeOptions = {}): Promise<void> =>
-  runProcess(config, { stop: stopSignal(), drainTimeout_ms: config.server.drainTimeout_ms }, async (running) => {
+  runProcess(config, { stop: stopSignal() }, async (running) => {
     const url = await openDatabase(config, options, running)
     if (url !== undefined) await serveRequests(config, url, options, running)
   })

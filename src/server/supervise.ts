@@ -13,16 +13,14 @@ import { Workers } from './workers.ts'
  * @throws Error with a one-line message when no worker can listen, or one was cut off as it stopped, after cleaning up
  */
 export function serve(config: Config, options: ServeOptions = {}): Promise<void> {
-  const { workers: count, drainDelay_ms, drainTimeout_ms } = config.server
-  const timing = { stop: stopSignal(), drainTimeout_ms: drainDelay_ms + drainTimeout_ms }
-  return runProcess(config, timing, async (running) => {
+  return runProcess(config, { stop: stopSignal() }, async (running) => {
     const { log, cleanup, stop } = running
     const databaseUrl = await openDatabase(config, options, running)
     if (databaseUrl === undefined) return
     // Left to the workers, 0 would give another port to those that are started when no other is left.
     const server = { ...config.server, port: await choosePort(config.server) }
     const assignment = { config: { ...config, server }, databaseUrl, demoKeyFile: options.demoKeyFile }
-    const workers = new Workers(count, assignment, log)
+    const workers = new Workers(config.server.workers, assignment, log)
     cleanup.defer(() => workers.stop())
     const stopping = stop.aborted ? undefined : once(stop, 'abort').then(() => undefined)
     const url = await Promise.race([workers.listening, workers.failure, stopping])

@@ -66,10 +66,9 @@ const peers: Peers = {
 
 const stop = AbortSignal.any([stopped.signal, stopSignal()])
 const { worker, config, databaseUrl, demoKeyFile } = await assigned.promise
-const { drainTimeout_ms } = config.server
 const onListening = (url: string) => void supervisor.call('onListening', url)
 try {
-  await runProcess(config, { stop, drainTimeout_ms, worker }, (running) =>
+  await runProcess(config, { stop, worker }, (running) =>
     serveRequests(config, databaseUrl, { demoKeyFile, peers, onListening }, running),
   )
 } catch (error) {

@@ -1,4 +1,4 @@
-import cluster from 'node:cluster'
+import cluster, { type Worker } from 'node:cluster'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createRegistry } from '../http/metrics.ts'
@@ -6,7 +6,7 @@ import { requestCounter } from '../http/rate-limit.ts'
 import { WorkerMetrics } from '../http/worker-metrics.ts'
 import { describeRelease } from '../release.ts'
 import { Channel } from './channel.ts'
-import type { Running } from './process.ts'
+import { type Running, workerStopTimeout } from './process.ts'
 import type { Assignment, SupervisorFunctions, WorkerFunctions } from './protocol.ts'
 
 /** TypeScript in a checkout, JavaScript in a package. */
@@ -21,6 +21,7 @@ const METRICS_TIMEOUT_ms = 1_000
 
 /** A worker from its start to its end. */
 interface Member {
+  child: Worker
   channel: Channel<WorkerFunctions>
   /** When it began to listen, on the clock of performance.now(); undefined before. */
   listening_ms?: number
@@ -68,12 +69,24 @@ export class Workers {
     return this.#failure.promise
   }
 
-  /** Lets all workers drain, and waits until they have ended. @throws Error if requests of one were cut off */
+  /**
+   * Lets all workers drain, and waits until they have ended; those that have not in time are killed.
+   * @throws Error if requests of one were cut off
+   */
   async stop(): Promise<void> {
     this.#stopping.abort()
     for (const { channel } of this.#members.values()) channel.call('stop', undefined).catch(() => {})
+    const deadline = setTimeout(() => this.#killAll(), workerStopTimeout(this.#assignment.config.server))
     await Promise.all(this.#done)
+    clearTimeout(deadline)
     if (this.#cutOff.length > 0) throw new Error(this.#cutOff.join('; '))
+  }
+
+  #killAll(): void {
+    for (const [worker, { child }] of this.#members) {
+      this.#log.error({ worker }, 'killing the worker, which has not ended in time')
+      child.process.kill('SIGKILL')
+    }
   }
 
   async #keep(worker: number): Promise<void> {
@@ -96,8 +109,8 @@ export class Workers {
       if (!hasListened) this.#setFailed(worker, failure)
       early = hasListened && performance.now() - listening_ms >= STABLE_ms ? 0 : early + 1
       // One that has listened is replaced at once, unless the one before it ended too soon as well.
-      const isWaiting = early > (hasListened ? 1 : 0)
-      const wait_ms = isWaiting ? Math.min(MAX_WAIT_ms, MIN_WAIT_ms * 2 ** (early - 1)) : 0
+      const waits = early - (hasListened ? 1 : 0)
+      const wait_ms = waits > 0 ? Math.min(MAX_WAIT_ms, MIN_WAIT_ms * 2 ** (waits - 1)) : 0
       this.#log.error({ worker, failure: member.failure }, `${end}; starting another in ${wait_ms / 1_000} s`)
       await sleep(wait_ms, undefined, { signal }).catch(() => {})
     }
@@ -133,7 +146,7 @@ export class Workers {
     })
     ended.then(() => channel.close())
     channel.call('start', this.#assignmentOf(worker)).catch(() => {})
-    const member: Member = { channel, ended }
+    const member: Member = { child, channel, ended }
     return member
   }
 

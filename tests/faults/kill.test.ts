@@ -266,6 +266,23 @@ test('SIGTERM while PostgreSQL starts ends the service without listening, and st
   await expectStopped(Number(pid))
 })
 
+test('SIGTERM while a PostgreSQL does not respond ends the service that waits for it', async () => {
+  const postmaster = await postmasterPid(dataDir)
+  process.kill(postmaster, 'SIGSTOP')
+  try {
+    const waiting = runFlowtrail(['serve'], { DATA_DIR: dataDir })
+    children.push(waiting.child)
+    await expect.poll(() => readdir(path.join(dataDir, 'users')), { timeout: 30_000 }).toHaveLength(2)
+    waiting.child.kill('SIGTERM')
+    expect(await waiting.exit).toBe(0)
+    expect(waiting.stderr()).toBe('')
+  } finally {
+    process.kill(postmaster, 'SIGCONT')
+  }
+  expect(await readdir(path.join(dataDir, 'users'))).toHaveLength(1)
+  expect((await post('after-the-wait')).status).toBe(200)
+})
+
 test('a service that finds its port in use stops the PostgreSQL that it has started', async () => {
   await stop()
   const other = createServer()

@@ -98,6 +98,13 @@ async function openBoth() {
   return first.worker === 1 ? ([first, second] as const) : ([second, first] as const)
 }
 
+/** Waits until the supervisor knows that the worker listens, after which it tells it what the metrics are. */
+async function untilKnown(worker: number): Promise<void> {
+  let connection = await openConnection()
+  while (connection.worker !== worker) connection = await openConnection()
+  await connection.get('/metrics')
+}
+
 /** Sends a request, over a connection of its own unless an agent has one. */
 const send = (path: string, headers: Record<string, string> = {}, agent: Agent | false = false, signal?: AbortSignal) =>
   new Promise<Response>((resolve, reject) => {
@@ -165,11 +172,12 @@ test('all workers that are killed at once are replaced, on the same port', async
 
 test('a worker that ends again and again is replaced less and less often', async () => {
   await start()
-  for (const wait_s of [0, 2, 4]) {
+  for (const wait_s of [0, 1, 2]) {
     const pid = pids().get(1) ?? 0
     process.kill(pid, 'SIGKILL')
     await logged(({ msg }) => msg === `worker 1 (pid ${pid}) was ended by SIGKILL; starting another in ${wait_s} s`)
     await expect.poll(() => pids().get(1), { interval: 10 }).not.toBe(pid)
+    await untilKnown(1)
   }
 })
 
@@ -219,6 +227,22 @@ describe('a stop', () => {
     expect(await server.exit).toBe(1)
     expect(server.stderr()).toContain(`\nflowtrail: worker 1 (pid ${pid}) was ended by SIGKILL while it drained\n`)
   })
+})
+
+test('a worker that is blocked is killed in the end, and the embedded PostgreSQL stopped', async () => {
+  await using directory = await temporaryDirectory()
+  const embedded = { DATABASE_URL: '', DATA_DIR: directory.path, DRAIN_TIMEOUT_MS: '1' }
+  await start(embedded)
+  const pid = pids().get(2) ?? 0
+  process.kill(pid, 'SIGSTOP')
+  server.child.kill('SIGTERM')
+  expect(await server.exit).toBe(1)
+  expect(log()).toContainEqual(
+    expect.objectContaining({ worker: 2, msg: 'killing the worker, which has not ended in time' }),
+  )
+  expect(server.stderr()).toContain(`flowtrail: worker 2 (pid ${pid}) was ended by SIGKILL while it drained\n`)
+  expect(await liveProcess(pid)).toBeUndefined()
+  expect(await postgresRuns(directory.path)).toBe(false)
 })
 
 test('metrics are those of all workers, and of those that have ended', async () => {
