@@ -45,6 +45,8 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
   // Not the address that the server listens on: readers may know it by another, and browsers forbid the page to call that.
   const urlFor = ({ protocol, host }: FastifyRequest) =>
     publicUrl ?? (host ? `${protocol}://${host}${basePath}` : basePath || '/')
+  // With the host that a client claims, behind a proxy that passes that on, a shared cache could mislead other readers.
+  const caching = publicUrl === undefined ? { 'cache-control': 'private, no-cache' } : {}
   const json = 'application/json; charset=utf-8'
   for (const [name, type, render] of [
     ['openapi.yaml', 'application/yaml; charset=utf-8', (url: string) => yamlAt(document.yaml, url)],
@@ -52,7 +54,12 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
     ['openapi.strict.json', json, (url: string) => JSON.stringify(jsonAt(document.strict, url))],
   ] as const) {
     const bytesAt = renderOnce(render)
-    app.get(`${basePath}/${name}`, (request, reply) => reply.type(type).send(bytesAt(urlFor(request))))
+    app.get(`${basePath}/${name}`, (request, reply) =>
+      reply
+        .type(type)
+        .headers(caching)
+        .send(bytesAt(urlFor(request))),
+    )
   }
   for (const root of new Set([basePath || '/', `${basePath}/`])) {
     app.get(root, async (request, reply) => {
@@ -102,7 +109,7 @@ export async function serveDocs(app: FastifyInstance, options: DocsOptions): Pro
         'connect-src': ["'self'", ...(publicUrl ? [new URL(publicUrl).origin] : [])],
       },
       transformSpecification: (_, request, reply) => {
-        reply.type(json)
+        reply.type(json).headers(caching)
         return shownAt(urlFor(request)) as never
       },
       transformSpecificationClone: false,

@@ -94,10 +94,22 @@ describe('the server of the document', () => {
     }
   })
 
+  test.each(DOCUMENTS)('of %s is that of its reader alone, unless PUBLIC_URL is set', async (path) => {
+    const app = await createTestApp({ config: { trustProxy: true } })
+    const headers = { host: 'flows.example', 'x-forwarded-host': 'elsewhere.example' }
+    expect(await serverIn(app, path, headers)).toMatchObject([{ url: 'http://elsewhere.example' }])
+    // A cache between them, whose key has the host alone, would give it to others.
+    expect((await get(path, app)).headers['cache-control']).toBe('private, no-cache')
+    await app.close()
+  })
+
   test('is PUBLIC_URL when that is set', async () => {
     const publicUrl = 'https://flows.example.com/v1'
     const app = await createTestApp({ config: { publicUrl, basePath: '/v1' } })
-    for (const path of DOCUMENTS) expect(await serverIn(app, `/v1${path}`)).toMatchObject([{ url: publicUrl }])
+    for (const path of DOCUMENTS) {
+      expect(await serverIn(app, `/v1${path}`)).toMatchObject([{ url: publicUrl }])
+      expect((await get(`/v1${path}`, app)).headers['cache-control']).toBeUndefined()
+    }
     // The page's own YAML is the document's.
     const yaml = await app.call({ path: '/v1/docs/yaml', key: null })
     expect([yaml.statusCode, yaml.headers.location]).toEqual([302, '/v1/openapi.yaml'])
