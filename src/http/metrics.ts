@@ -55,7 +55,7 @@ export function createRegistry({ version, document, commit }: Release): Registry
   return registry
 }
 
-/** Measures the app's requests by their operation. */
+/** Measures the requests of an app without routes by their operation, and counts defects. */
 export function measureRequests(app: FastifyInstance, registry: Registry): void {
   const durations = new Histogram({
     name: 'flowtrail_request_duration_seconds',
@@ -73,6 +73,18 @@ export function measureRequests(app: FastifyInstance, registry: Registry): void 
     }
     durations.observe(labels, reply.elapsedTime / 1000)
   })
+  const defects = new Counter({
+    name: 'flowtrail_defects_total',
+    help: 'Requests that failed by a defect, or of which a part did: events of a batch, or the rest of a list.',
+    labelNames: ['operation'],
+    registers: [registry],
+  })
+  // From 0 on, so that the first defect is an increase.
+  app.addHook('onRoute', ({ schema = {} }) => {
+    const { operationId = 'other' } = schema as { operationId?: string }
+    defects.inc({ operation: operationId }, 0)
+  })
+  app.decorate('onDefect', (request) => defects.inc({ operation: operationOf(request) }))
 }
 
 /** Registers the metrics of what the gate does. */

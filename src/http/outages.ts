@@ -1,11 +1,13 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { adviceFor } from '../database/advice.ts'
-import { isOutage } from '../database/failures.ts'
+import { isOutage, isUnavailable } from '../database/failures.ts'
 
 declare module 'fastify' {
   interface FastifyInstance {
     /** Called with the error of each request that fails because the database is away. */
     onOutage?: (error: unknown) => void
+    /** Called with each request that failed, or of which a part did, by a defect. */
+    onDefect?: (request: FastifyRequest) => void
   }
 }
 
@@ -55,8 +57,10 @@ export function reportOutages(apps: readonly FastifyInstance[], ping: () => Prom
   app.addHook('onClose', async () => clearTimeout(timer))
 }
 
-/** Logs why a request failed that its client did not make fail. */
-export function logFailure({ log, server }: FastifyRequest, error: unknown, message: string, details?: object): void {
+/** Logs why a request failed, or a part of it, that its client did not make fail, and reports defects to be counted. */
+export function logFailure(request: FastifyRequest, error: unknown, message: string, details?: object): void {
+  const { log, server } = request
+  if (!isUnavailable(error)) server.onDefect?.(request)
   if (server.onOutage && isOutage(error)) server.onOutage(error)
   else log.error({ err: error, ...details }, message)
 }

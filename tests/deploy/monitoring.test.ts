@@ -4,6 +4,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { readDocument } from '../../src/http/document.ts'
 import { temporaryDirectory } from '../cli/run.ts'
 import { startDemoService } from '../support/demo-service.ts'
 import { freePort, runFlowtrail } from '../support/service.ts'
@@ -13,6 +14,11 @@ import { freePort, runFlowtrail } from '../support/service.ts'
 const run = promisify(execFile)
 const DEPLOY = path.join(import.meta.dirname, '../../deploy')
 const PROMETHEUS = path.join(DEPLOY, 'prometheus')
+
+interface Document {
+  paths: Record<string, Record<string, { operationId: string; parameters?: { $ref?: string }[] }>>
+  components: { parameters: Record<string, { name: string }> }
+}
 
 interface Dashboard {
   panels: { title: string; targets?: { expr: string }[] }[]
@@ -36,6 +42,19 @@ describe('promtool accepts', () => {
     expect(names.length).toBeGreaterThan(5)
     expect(new Set(fired)).toEqual(new Set(names))
   })
+})
+
+test('operations that wait for what comes are not slow', async () => {
+  const { paths, components } = await readDocument().then(({ json }) => json as unknown as Document)
+  const waiting = Object.values(paths)
+    .flatMap((path) => Object.values(path))
+    .filter(({ parameters = [] }) =>
+      parameters.some(({ $ref = '' }) => components.parameters[path.basename($ref)]?.name === 'wait'),
+    )
+    .map(({ operationId }) => operationId)
+  expect(waiting.length).toBeGreaterThan(1)
+  const [, left = ''] = /operation!~"([^"]+)"/.exec(await readFile(`${PROMETHEUS}/alerts.yml`, 'utf8')) ?? []
+  expect(left.split('|')).toEqual(expect.arrayContaining(waiting))
 })
 
 describe('over a service that is used', () => {

@@ -336,7 +336,13 @@ describe('when events cannot be recorded', () => {
 
   test('because of a defect, they get a 500, without Retry-After, and it is logged', async () => {
     failFor('failing', new Error('a defect'))
+    const defects = async () =>
+      /^flowtrail_defects_total\{operation="recordCustomEvents"\} (\d+)$/m.exec(
+        (await api.app.inject('/metrics')).body,
+      )?.[1]
+    expect(await defects()).toBe('0')
     const response = await send2(EVENT, failing, failing)
+    expect(await defects()).toBe('1')
     expect([response.statusCode, response.headers['retry-after']]).toEqual([200, undefined])
     expect(response.json().results[1]).toMatchObject({ status: 500, error: { code: 'internal_error' } })
     expect(logged()).toMatchObject([{ level: 50, events: 2, err: { message: 'a defect' } }])
