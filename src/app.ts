@@ -92,6 +92,25 @@ const IDLE_TIMEOUT_ms = REQUEST_TIMEOUT_ms + 30_000
 /** Longer than any path that Node accepts, so that no id is too long for the router. */
 const MAX_PARAM_LENGTH = 64 * 1024
 
+/** What all our servers have in common. */
+const SERVER = {
+  logController,
+  genReqId: requestId,
+  requestTimeout: REQUEST_TIMEOUT_ms,
+  connectionTimeout: IDLE_TIMEOUT_ms,
+  // `drainOnClose` responds with the error envelope, which Fastify's own 503 lacks.
+  return503OnClosing: false,
+  routerOptions: { maxParamLength: MAX_PARAM_LENGTH, querystringParser: parseQueryString },
+  rewriteUrl: rewriteUndecodable,
+  clientErrorHandler,
+  http: {
+    headersTimeout: REQUEST_TIMEOUT_ms,
+    connectionsCheckingInterval: TIMEOUT_CHECK_INTERVAL_ms,
+    // `requireHost` does.
+    requireHostHeader: false,
+  },
+} satisfies FastifyServerOptions & { http: object }
+
 /**
  * Wires the service together, without listening. `close()` waits for the requests in flight and for what they started in
  * the background, and leaves the databases open.
@@ -100,25 +119,11 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const { config, db, stopping, peers, replicas } = parts
   const { basePath } = config
   const app = fastify({
+    ...SERVER,
     logger: parts.logger,
-    logController,
-    genReqId: requestId,
-    requestTimeout: REQUEST_TIMEOUT_ms,
-    connectionTimeout: IDLE_TIMEOUT_ms,
     bodyLimit: MAX_BODY_bytes,
     trustProxy: config.trustProxy,
-    // `drainOnClose` responds with the error envelope, which Fastify's own 503 lacks.
-    return503OnClosing: false,
     forceCloseConnections: 'idle',
-    routerOptions: { maxParamLength: MAX_PARAM_LENGTH, querystringParser: parseQueryString },
-    rewriteUrl: rewriteUndecodable,
-    clientErrorHandler,
-    http: {
-      headersTimeout: REQUEST_TIMEOUT_ms,
-      connectionsCheckingInterval: TIMEOUT_CHECK_INTERVAL_ms,
-      // `requireHost` does.
-      requireHostHeader: false,
-    },
   })
 
   // A worker that is full would otherwise offer a connection to the others, which may be full as well, again and again.
@@ -213,17 +218,13 @@ export function createAdminApp(
   { logger, stopping }: Pick<AppParts, 'logger' | 'stopping'>,
   { slowRequest_ms }: Pick<Config['http'], 'slowRequest_ms'>,
 ): FastifyInstance {
-  const admin = fastify({
-    logger,
-    logController,
-    genReqId: requestId,
-    requestTimeout: REQUEST_TIMEOUT_ms,
-    // A monitor must not keep the server from stopping.
-    forceCloseConnections: true,
-    clientErrorHandler,
-  })
+  // A monitor must not keep the server from stopping.
+  const admin = fastify({ ...SERVER, logger, forceCloseConnections: true })
+  admin.addHook('onRequest', serveInTurn)
   logRequests(admin, slowRequest_ms)
   sendDefaultHeaders(admin)
+  admin.addHook('onRequest', requireHost)
+  admin.addHook('onRequest', refuseInvalidEncoding)
   refuseUnknownRoutes(admin)
   drainOnClose(admin, stopping)
   admin.setErrorHandler(errorHandler)
