@@ -14,13 +14,15 @@ export interface ReadGateOptions {
   reading_bytes: Limit
   /** Bytes of serialized bodies that are not sent yet. */
   unsent_bytes: Limit
+  /** The same of responses to writes. */
+  unsentOfWrites_bytes: Limit
   /** Reads that wait for their admission. */
   waiting: Limit
   /** How long a read may wait, in milliseconds. */
   maxWait_ms: number
   /** How long a client may read nothing of its response, in milliseconds, before it is disconnected. */
   maxStall_ms: number
-  /** The same while other reads wait for the memory of such responses. */
+  /** The same while others wait for the memory of such responses. */
   maxStallUnderPressure_ms: number
 }
 
@@ -30,6 +32,8 @@ export const READ_GATE_DEFAULTS: ReadGateOptions = {
   // One large read of a project, two in all, and room for small ones beside them.
   reading_bytes: { all: 20 * MiB, project: 8 * MiB },
   unsent_bytes: { all: 64 * MiB, project: 32 * MiB },
+  // More batches of a thousand events than the queue takes, each with its usual response.
+  unsentOfWrites_bytes: { all: 32 * MiB, project: 16 * MiB },
   waiting: { all: 1_000, project: 500 },
   maxWait_ms: 5_000,
   maxStall_ms: 30_000,
@@ -81,6 +85,7 @@ export class ReadGate {
   readonly #reads: Usage
   readonly #reading: Usage
   readonly #unsent: Usage
+  readonly #unsentOfWrites: Usage
   readonly #waiting: Usage
   /** Of what is being read, the part of small reads. */
   #smallReading_bytes = 0
@@ -98,13 +103,15 @@ export class ReadGate {
     this.#reads = new Usage(this.#options.reads)
     this.#reading = new Usage(this.#options.reading_bytes)
     this.#unsent = new Usage(this.#options.unsent_bytes)
+    this.#unsentOfWrites = new Usage(this.#options.unsentOfWrites_bytes)
     this.#waiting = new Usage(this.#options.waiting)
     this.#sweep = setInterval(() => this.#disconnectStalled(), SWEEP_INTERVAL_ms).unref()
   }
 
   /** What is used now. */
   get usage() {
-    return { reads: this.#reads.total, waiting: this.#waiting.total, unsent_bytes: this.#unsent.total }
+    const unsent_bytes = this.#unsent.total + this.#unsentOfWrites.total
+    return { reads: this.#reads.total, waiting: this.#waiting.total, unsent_bytes }
   }
 
   close(): void {
@@ -131,14 +138,14 @@ export class ReadGate {
    * The lease of a write whose response may be large, which does not wait: its client is to come again.
    *
    * @param bytes how large its response is expected to be
-   * @throws ApiError service_unavailable while clients have too much to take
+   * @throws ApiError service_unavailable while clients have too much to take of such responses
    */
   leaseResponse(project: string, bytes: number, response: ServerResponse): Lease {
-    if (!this.#unsent.fits(project, bytes)) {
+    if (!this.#unsentOfWrites.fits(project, bytes)) {
       this.#refusedWrites.set(project, { bytes, refused_ms: performance.now() })
       throw serviceUnavailable()
     }
-    const lease = new Lease(this, project, response)
+    const lease = new Lease(this, project, response, true)
     lease.reserve(bytes)
     return lease
   }
@@ -171,7 +178,8 @@ export class ReadGate {
 
   /** For leases: there are more bytes to send than before, or fewer. */
   changeUnsent(lease: Lease, bytes: number): void {
-    this.#unsent.add(lease.project, bytes)
+    const unsent = lease.isOfWrite ? this.#unsentOfWrites : this.#unsent
+    unsent.add(lease.project, bytes)
     if (lease.isSending) this.#sending.add(lease)
     else this.#sending.delete(lease)
     if (bytes < 0) this.#admitWaiting()
@@ -279,14 +287,12 @@ export class ReadGate {
       if (now_ms - refused_ms > RETRY_ms) this.#refusedWrites.delete(project)
     }
     const firstWaiting = [...this.#queues].flatMap(([project, [first]]) => (first ? [[project, first] as const] : []))
-    const awaited = [...firstWaiting, ...this.#refusedWrites]
-    const isRoomAwaited = awaited.some(([, { bytes }]) => !this.#unsent.hasRoom(bytes))
-    const lackShare = awaited.filter(([project, { bytes }]) => !this.#unsent.hasShare(project, bytes))
-    const projectsUnderPressure = new Set(lackShare.map(([project]) => project))
+    const mustReadersHurry = pressureOn(this.#unsent, firstWaiting)
+    const mustWritersHurry = pressureOn(this.#unsentOfWrites, [...this.#refusedWrites])
     for (const lease of this.#sending) {
-      const isUnderPressure = isRoomAwaited || projectsUnderPressure.has(lease.project)
       // It is not its client that it waits for.
       if (lease.isReading) continue
+      const isUnderPressure = (lease.isOfWrite ? mustWritersHurry : mustReadersHurry)(lease.project)
       if (now_ms - lease.progressed_ms < (isUnderPressure ? maxStallUnderPressure_ms : maxStall_ms)) continue
       this.counts.cut += 1
       lease.disconnect()
@@ -294,11 +300,21 @@ export class ReadGate {
   }
 }
 
+/** What tells whether others wait for memory that the responses of a project have. */
+function pressureOn(usage: Usage, awaited: (readonly [string, { bytes: number }])[]): (project: string) => boolean {
+  const isRoomAwaited = awaited.some(([, { bytes }]) => !usage.hasRoom(bytes))
+  const lackShare = awaited.filter(([project, { bytes }]) => !usage.hasShare(project, bytes))
+  const projects = new Set(lackShare.map(([project]) => project))
+  return (project) => isRoomAwaited || projects.has(project)
+}
+
 /** What one read, or the response to a batch, uses of a {@link ReadGate}, until its response ends. */
 export class Lease implements ReadLease {
   readonly #gate: ReadGate
   readonly #response: ServerResponse
   readonly project: string
+  /** Whether it is the response to a write, which reads nothing. */
+  readonly isOfWrite: boolean
   /** What it was admitted with, while it reads. */
   #reading_bytes: number | undefined
   #unsent_bytes = 0
@@ -310,10 +326,11 @@ export class Lease implements ReadLease {
   /** Called when the response ends. */
   onClose: (() => void) | undefined
 
-  constructor(gate: ReadGate, project: string, response: ServerResponse) {
+  constructor(gate: ReadGate, project: string, response: ServerResponse, isOfWrite = false) {
     this.#gate = gate
     this.#response = response
     this.project = project
+    this.isOfWrite = isOfWrite
     response.once('close', () => this.#close())
   }
 

@@ -401,7 +401,7 @@ describe('a client that does not read the response to its batch', () => {
 
   test('is disconnected, and keeps others from sending more only for as long', async () => {
     const readGate = {
-      unsent_bytes: { all: 2 ** 19, project: 2 ** 19 },
+      unsentOfWrites_bytes: { all: 2 ** 19, project: 2 ** 19 },
       maxStall_ms: 60_000,
       maxStallUnderPressure_ms: 1,
     }

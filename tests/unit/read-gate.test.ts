@@ -20,6 +20,7 @@ const OPTIONS: ReadGateOptions = {
   reads: { all: 4, project: 2 },
   reading_bytes: { all: 100, project: 50 },
   unsent_bytes: { all: 200, project: 100 },
+  unsentOfWrites_bytes: { all: 200, project: 100 },
   waiting: { all: 4, project: 2 },
   maxWait_ms: 5_000,
   maxStall_ms: 30_000,
@@ -353,6 +354,36 @@ describe('writes with large responses', () => {
     expect(response.destroyed).toBe(false)
     await vi.advanceTimersByTimeAsync(1_500)
     expect(response.destroyed).toBe(true)
+  })
+
+  test('have memory of their own: they need none of what readers leave, nor leave readers less', async () => {
+    const readers = [read('a'), read('a'), read('b'), read('b')]
+    for (const one of readers) (await lease(one)).send(50)
+    expect(isRefused('a', 100)).toBe(false)
+    expect(gate.usage).toEqual({ ...IDLE, unsent_bytes: 300 })
+    for (const one of readers) await end(one)
+    expect(gate.usage).toEqual({ ...IDLE, unsent_bytes: 100 })
+    expect(await states([read('a', 50)])).toEqual(['admitted'])
+  })
+
+  test('and their refusal disconnects no reader sooner, nor does a read that waits one of their clients', async () => {
+    const readers = [read('a'), read('b')]
+    for (const one of readers) (await lease(one)).send(100)
+    const writers = [write('a', 100), write('b', 99)]
+    for (const [i, { lease }] of writers.entries()) lease.send([100, 99][i] as number)
+    // Both lack room: the write of its own kind, and the read of its own.
+    expect(isRefused('c', 2)).toBe(true)
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect(readers.map(({ response }) => response.destroyed)).toEqual([false, false])
+    expect(writers.map(({ response }) => response.destroyed)).toEqual([true, true])
+    const later = [write('a', 90), write('b', 90)]
+    for (const { lease } of later) lease.send(90)
+    await vi.advanceTimersByTimeAsync(5_000)
+    const waiting = read('c', 50)
+    expect(await states([waiting])).toEqual(['waits'])
+    await vi.advanceTimersByTimeAsync(2_500)
+    expect(readers.map(({ response }) => response.destroyed)).toEqual([true, true])
+    expect(later.map(({ response }) => response.destroyed)).toEqual([false, false])
   })
 
   test('have stalled clients of their own project disconnected sooner when its share is used up', async () => {
