@@ -101,7 +101,9 @@ function requireHealthy({ server, database }: Status): void {
 /** Reads the database, which is opened by the first reading that finds it there. */
 class DatabaseReader implements AsyncDisposable {
   readonly #config: Config
+  readonly #closing = new AbortController()
   #opening: Promise<OpenDatabase> | undefined
+  #opened: OpenDatabase | undefined
 
   constructor(config: Config) {
     this.#config = config
@@ -109,25 +111,32 @@ class DatabaseReader implements AsyncDisposable {
 
   async read(): Promise<DatabaseStatus> {
     try {
-      this.#opening ??= openDatabase(this.#config)
-      const { db, abandon } = await this.#opening.catch((error) => {
-        this.#opening = undefined
-        throw error
-      })
-      const all = Promise.all([databaseSize(db), selectLastEvents(db), selectKeys(db, undefined)])
-      const found = await Promise.race([all, setTimeout(TIMEOUT_ms, undefined, { ref: false })])
-      if (!found) {
-        abandon()
-        return { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
-      }
-      const [bytes, projects, keys] = found
-      return { database: { bytes }, projects, keys }
+      const found = await Promise.race([this.#find(), setTimeout(TIMEOUT_ms, undefined, { ref: false })])
+      if (found) return found
+      this.#opened?.abandon()
+      return { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
     } catch (error) {
       return { database: { problem: printable(describeError(error)) } }
     }
   }
 
+  async #find(): Promise<DatabaseStatus> {
+    this.#opening ??= openDatabase(this.#config, this.#closing.signal)
+    this.#opened = await this.#opening.catch((error) => {
+      this.#opening = undefined
+      throw error
+    })
+    const { db } = this.#opened
+    const [bytes, projects, keys] = await Promise.all([
+      databaseSize(db),
+      selectLastEvents(db),
+      selectKeys(db, undefined),
+    ])
+    return { database: { bytes }, projects, keys }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.abort()
     const opened = await this.#opening?.catch(() => undefined)
     await opened?.close()
   }

@@ -1,13 +1,16 @@
+import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import path from 'node:path'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { withLock } from '../../db/embedded/process-registry.ts'
 import { run } from '../../src/cli/run.ts'
 import { parseMetrics, perSecond, quantile, sum } from '../../src/cli/scrape.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
-import { flowtrailWith, untilPrinted } from './run.ts'
+import { flowtrailWith, temporaryDirectory, untilPrinted } from './run.ts'
 
 describe('metrics', () => {
   const text = (le1: number, le2: number, inf: number) => `# HELP a_seconds of "a"
@@ -144,6 +147,19 @@ demo `,
     await untilShown({ problem: 'no response within 5 s' })
     process.child.kill('SIGINT')
     expect([await process.exit, process.stderr()]).toEqual([130, ''])
+  })
+
+  test('does not wait for an embedded PostgreSQL that another process starts', async () => {
+    await using directory = await temporaryDirectory()
+    const lock = path.join(directory.path, 'lock')
+    await mkdir(lock)
+    const started = Promise.withResolvers<void>()
+    const starting = withLock(lock, () => started.promise)
+    const status = await flowtrailWith({ PORT: settings.PORT, DATA_DIR: directory.path })('status')
+    started.resolve()
+    await starting
+    expect(status.stdout).toContain('\nDatabase  no response within 5 s\n')
+    expect(status).toMatchObject({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
   })
 
   test('--watch clears the screen of a terminal, and not what was on it before', async () => {
