@@ -64,6 +64,21 @@ function read(project: string, bytes = 1): Read {
   return one
 }
 
+/** A write with a large response, which is admitted at once. */
+const write = (project: string, bytes: number) => {
+  const response = new FakeResponse()
+  return { response, lease: gate.leaseResponse(project, bytes, response as unknown as ServerResponse) }
+}
+
+const isRefused = (project: string, bytes: number) => {
+  try {
+    write(project, bytes)
+    return false
+  } catch (error) {
+    return (error as { errorCode: string }).errorCode === 'service_unavailable'
+  }
+}
+
 const reads = (count: number, project: string, bytes?: number) =>
   Array.from({ length: count }, () => read(project, bytes))
 const lease = async (one: Read) => one.admission
@@ -311,19 +326,6 @@ test('a row that may be larger than a string is not read', async () => {
 })
 
 describe('writes with large responses', () => {
-  const write = (project: string, bytes: number) => {
-    const response = new FakeResponse()
-    return { response, lease: gate.leaseResponse(project, bytes, response as unknown as ServerResponse) }
-  }
-  const isRefused = (project: string, bytes: number) => {
-    try {
-      write(project, bytes)
-      return false
-    } catch (error) {
-      return (error as { errorCode: string }).errorCode === 'service_unavailable'
-    }
-  }
-
   test('keep their memory from their admission until their responses end', () => {
     const { response, lease } = write('a', 60)
     expect(gate.usage).toEqual({ ...IDLE, unsent_bytes: 60 })
@@ -597,6 +599,14 @@ describe('by default', () => {
       expect(await states([read(project, 1), read(project, 2)])).toEqual(['admitted', 'waits'])
     }
     expect(await states([read('c', 2), read('d', 3)])).toEqual(['admitted', 'waits'])
+  })
+
+  test('the responses to writes of a project have 16 MiB, of all 32 MiB', () => {
+    for (const project of ['a', 'b']) {
+      write(project, 16 * MiB - 1)
+      if (project === 'a') expect([isRefused(project, 2), isRefused(project, 1)]).toEqual([true, false])
+    }
+    expect([isRefused('c', 2), isRefused('c', 1)]).toEqual([true, false])
   })
 
   test('a read waits for 5 seconds', async () => {
