@@ -25,10 +25,7 @@ test('every response of an app that is about to stop asks to close the connectio
   await api.close()
 })
 
-// Ten seconds, since it otherwise waits for ever.
-test('an app that closes sends the responses that it has begun, and waits for no client to close its connection', {
-  timeout: 10_000,
-}, async () => {
+test('an app that closes sends the responses that it has begun, and waits for no client to close its connection', async () => {
   const modules = Array.from({ length: 5_000 }, (_, i) => [
     { ...module(`m${i}`), title: 't'.repeat(2_000) },
     version(`m${i}`, 1, '2026-01-05T00:00:00Z'),
@@ -73,7 +70,7 @@ test('an app that closes sends the responses that it has begun, and waits for no
   await closed
 })
 
-test('an app that closes waits for no connection without a request', { timeout: 10_000 }, async () => {
+test('an app that closes waits for no connection without a request', async () => {
   const api = await createTestApp({ twins: false })
   const { hostname, port } = new URL(await api.listen())
   const accepted = once(api.app.server, 'connection')
