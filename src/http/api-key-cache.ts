@@ -42,7 +42,7 @@ export class ApiKeyCache<Key> {
     const entry = this.#entries.get(name)
     const age_ms = entry === undefined ? MAX_AGE_ms : now_ms - this.#changes.confirmed(entry.started_ms)
     if (entry && now_ms - entry.started_ms >= REFRESH_AGE_ms) {
-      this.#outsideRequests(() => void this.#changes.look(entry))
+      this.#outsideRequests(() => this.#changes.look(entry))
     }
     const isFresh = entry !== undefined && age_ms < MAX_AGE_ms
     this.counts[isFresh ? 'hit' : 'miss'] += 1

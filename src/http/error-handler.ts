@@ -36,7 +36,7 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
   const apiError = toApiError(error, request.routeOptions.bodyLimit)
   if (request.facts) request.facts.errorCode = apiError.errorCode
   if (apiError.status >= 500 && apiError !== error) logFailure(request, error, 'request failed')
-  const { projectId } = (request.params ?? {}) as { projectId?: string }
+  const { projectId } = request.params as { projectId?: string }
   // Fastify closes the connection after a refused body. Node discards such a body, so that even a client that is still
   // sending it gets the response and can keep using the connection.
   if (reply.hasHeader('connection')) reply.removeHeader('connection')

@@ -38,14 +38,14 @@ export class KeyChanges {
   }
 
   /** Asks for the fingerprint if it is time. @param key is in use and was loaded a while ago */
-  async look(key: object): Promise<void> {
+  look(key: object): void {
     this.#inUse.add(key)
     const start_ms = performance.now()
     if (this.#isAsking || start_ms - this.#round_ms < INTERVAL_ms) return
     this.#isWorthwhile = this.#inUse.size * LOAD_ms >= this.#took_ms
     this.#round_ms = start_ms
     this.#inUse = new Set()
-    if (this.#isWorthwhile) await this.#ask(start_ms)
+    if (this.#isWorthwhile) void this.#ask(start_ms)
     else this.#took_ms *= FORGETTING
   }
 

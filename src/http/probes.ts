@@ -1,4 +1,3 @@
-import { setTimeout } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { prometheusContentType } from 'prom-client'
 import { serviceUnavailable } from '../domain/errors.ts'
@@ -33,4 +32,4 @@ export function serveProbes(app: FastifyInstance, { basePath, stopping, metrics,
   }
 }
 
-const timeout = (): Promise<false> => setTimeout(READY_TIMEOUT_ms, false, { ref: false })
+const timeout = () => new Promise<false>((resolve) => setTimeout(resolve, READY_TIMEOUT_ms, false).unref())

@@ -105,10 +105,9 @@ function refusalsUsedUp(): ApiError {
  * is no address, as a proxy may forward it, is one client, so that it cannot evade the limit or fill the memory.
  */
 function clientOf(address: string): string {
-  const version = isIP(address)
-  if (version === 0) return ''
-  // An IPv4 address may be mapped to IPv6: ::ffff:192.0.2.1.
-  if (version === 4 || address.includes('.')) return address
+  if (isIP(address) === 0) return ''
+  // An IPv4 address, which may be mapped to IPv6: ::ffff:192.0.2.1.
+  if (address.includes('.')) return address
   const [withoutZone = ''] = address.split('%')
   const [head = [], tail = []] = withoutZone.split('::').map((groups) => groups.split(':').filter(Boolean))
   const zeros = Array<string>(8 - head.length - tail.length).fill('0')

@@ -55,6 +55,18 @@ test('a key in steady use is refreshed before it expires, and no caller waits fo
   expect(cache.get('k', after)).toBe('new')
 })
 
+test('the fingerprint is asked for once a key in use was loaded 400 ms ago', async () => {
+  const readFingerprint = vi.fn(async () => 'same')
+  const cache = new ApiKeyCache<string>(readFingerprint)
+  await cache.get('k', loadOf('key'))
+  vi.advanceTimersByTime(399)
+  cache.get('k', loadOf('key'))
+  expect(readFingerprint).not.toHaveBeenCalled()
+  vi.advanceTimersByTime(1)
+  cache.get('k', loadOf('key'))
+  expect(readFingerprint).toHaveBeenCalledOnce()
+})
+
 test('hits and misses are counted', async () => {
   const cache = new ApiKeyCache<string>(unknown)
   expect(cache.counts).toEqual({ hit: 0, miss: 0 })
@@ -255,6 +267,31 @@ describe('while the fingerprint stays the same', () => {
     expect(again).toHaveBeenCalledOnce()
     vi.advanceTimersByTime(600)
     expect(await cache.get('k1', loadOf(undefined))).toBeUndefined()
+  })
+
+  test('it is asked for while it takes no longer than to load the keys in use, a tenth of a millisecond each', async () => {
+    const { cache, load, readFingerprint, useAll } = await watched({ keys: 10 })
+    readFingerprint.mockImplementation(async () => {
+      vi.advanceTimersByTime(1)
+      return 'same'
+    })
+    for (let round = 1; round <= 5; round += 1) {
+      vi.advanceTimersByTime(400)
+      await useAll()
+      await setImmediate()
+      expect(readFingerprint).toHaveBeenCalledTimes(round)
+    }
+    // For those that were in use after the last time.
+    vi.advanceTimersByTime(400)
+    cache.get('k0', load)
+    await setImmediate()
+    expect(readFingerprint).toHaveBeenCalledTimes(6)
+    for (let round = 0; round < 5; round += 1) {
+      vi.advanceTimersByTime(400)
+      cache.get('k0', load)
+      await setImmediate()
+    }
+    expect(readFingerprint).toHaveBeenCalledTimes(6)
   })
 
   test('a fingerprint that takes longer than to load the keys in use is not asked for, and later tried again', async () => {

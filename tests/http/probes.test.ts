@@ -1,6 +1,6 @@
-import { setTimeout } from 'node:timers/promises'
+import { setImmediate } from 'node:timers/promises'
 import fastify from 'fastify'
-import { afterAll, expect, test, vi } from 'vitest'
+import { afterAll, expect, onTestFinished, test, vi } from 'vitest'
 import { serveProbes } from '../../src/http/probes.ts'
 
 const app = fastify()
@@ -25,21 +25,35 @@ test.each(['', '/flow'])('the probes below "%s" tell life from readiness', async
   expect((await app.inject(`${prefix}/readyz`)).statusCode).toBe(500)
 })
 
-test('a database that takes a while is ready, and one that does not respond is not', async () => {
+test('a database that takes less than two seconds is ready, and one that does not respond is not', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
   const probes = fastify()
-  let respond = () => {}
-  const ready = vi.fn(
-    () =>
-      new Promise<void>((resolve) => {
-        respond = resolve
-      }),
-  )
+  onTestFinished(() => probes.close())
+  const timers = vi.spyOn(globalThis, 'setTimeout')
+  const onOutage = vi.fn()
+  probes.decorate('onOutage', onOutage)
+  const responses: PromiseWithResolvers<void>[] = []
+  const ready = () => {
+    const response = Promise.withResolvers<void>()
+    responses.push(response)
+    return response.promise
+  }
   serveProbes(probes, { basePath: '', metrics: async () => '', ready })
-  const slow = probes.inject('/readyz')
-  await expect.poll(() => ready.mock.calls).toHaveLength(1)
-  await setTimeout(50)
-  respond()
-  expect((await slow).statusCode).toBe(200)
-  expect((await probes.inject('/readyz')).statusCode).toBe(503)
-  await probes.close()
+  await probes.ready()
+  const probe = () => probes.inject('/readyz').then(({ statusCode }) => statusCode)
+  const slow = probe()
+  while (responses.length < 1) await setImmediate()
+  vi.advanceTimersByTime(1_999)
+  responses[0]?.resolve()
+  expect(await slow).toBe(200)
+  expect(onOutage).not.toHaveBeenCalled()
+
+  const silent = probe()
+  while (responses.length < 2) await setImmediate()
+  vi.advanceTimersByTime(2_000)
+  expect(await silent).toBe(503)
+  expect(onOutage.mock.calls).toEqual([[new Error('The database has not responded for 2 seconds')]])
+  const own = timers.mock.results.filter((_, i) => timers.mock.calls[i]?.[1] === 2_000)
+  expect(own.map(({ value }) => value.hasRef())).toEqual([false, false])
 })

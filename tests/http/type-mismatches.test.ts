@@ -119,7 +119,24 @@ test('one a minute is logged of each project', () => {
   for (let i = 0; i < 5_000; i += 1) report({ project_id: `p${i % 2_500}`, key: 'email', count: 1 })
   expect(warn.mock.calls.length).toBeGreaterThan(2_500)
   expect(warn.mock.calls[0]?.[0]).toEqual({ project_id: 'demo', key: 'email', count: 3 })
+  // At the start of the clock, and of a thousand projects at most.
+  now_ms = 0
+  const [many, other] = [vi.fn(), new Registry()]
+  const reportMany = reportTypeMismatches(other, { warn: many } as unknown as FastifyBaseLogger, () => now_ms)
+  const report1 = (project: number) => reportMany({ project_id: String(project), key: 'email', count: 1 })
+  for (let project = 0; project < 1_000; project += 1) report1(project)
+  report1(0)
+  expect(many).toHaveBeenCalledTimes(1_000)
+  for (const project of [1_000, 0]) report1(project)
+  expect(many).toHaveBeenCalledTimes(1_002)
   // Not a name, but perhaps somebody's.
   report({ project_id: 'own', key: 'jane@example.com', count: 1 })
   expect(warn.mock.lastCall?.[0]).toEqual({ project_id: 'own', count: 1 })
+  for (const [key, shown] of [
+    ['k'.repeat(40), { key: 'k'.repeat(40) }],
+    ['k'.repeat(41), {}],
+  ] as const) {
+    report({ project_id: key, key, count: 1 })
+    expect(warn.mock.lastCall?.[0]).toEqual({ project_id: key, ...shown, count: 1 })
+  }
 })
