@@ -30,7 +30,9 @@ test('a database that takes less than two seconds is ready, and one that does no
   onTestFinished(() => void vi.useRealTimers())
   const probes = fastify()
   onTestFinished(() => probes.close())
-  const timers = vi.spyOn(globalThis, 'setTimeout')
+  // Not a spy, which would put the fake timer back after the test.
+  const timers = vi.fn(globalThis.setTimeout)
+  globalThis.setTimeout = timers as never
   const onOutage = vi.fn()
   probes.decorate('onOutage', onOutage)
   const responses: PromiseWithResolvers<void>[] = []
