@@ -80,10 +80,7 @@ export function measureRequests(app: FastifyInstance, registry: Registry): void 
     registers: [registry],
   })
   // From 0 on, so that the first defect is an increase.
-  app.addHook('onRoute', ({ schema = {} }) => {
-    const { operationId = 'other' } = schema as { operationId?: string }
-    defects.inc({ operation: operationId }, 0)
-  })
+  app.addHook('onRoute', (routeOptions) => defects.inc({ operation: operationOf({ routeOptions } as never) }, 0))
   app.decorate('onDefect', (request) => defects.inc({ operation: operationOf(request) }))
 }
 
