@@ -36,9 +36,12 @@ const SETTINGS = {
 /** Failures to start that go away: backends that outlive a killed postmaster, or a start by a killed Node process. */
 const TRANSIENT_FAILURE = /pre-existing shared memory block|lock file ".*" already exists/
 
-interface Postmaster {
+interface ServerProcess {
   pid: number
   startTime: string
+}
+
+interface Postmaster extends ServerProcess {
   ready: boolean
 }
 
@@ -116,7 +119,7 @@ export class Cluster {
           }
         } else if (await this.#isUnreachable(postmaster)) {
           this.#options.log('the socket of the running PostgreSQL is missing; restarting it')
-          await shutDown(postmaster)
+          await this.#shutDown(postmaster)
         } else {
           const socket = await this.#socket.find()
           const url = socket && (await connectionString(socket, this.#options.name))
@@ -131,7 +134,9 @@ export class Cluster {
       }
       throw await this.#failure('PostgreSQL does not accept connections', launch?.log_offset)
     } catch (error) {
-      if (launch?.child.pid) await shutDownPid(launch.child.pid)
+      const pid = launch?.child.pid ?? 0
+      const live = pid > 0 ? await liveProcess(pid) : undefined
+      if (live) await this.#shutDown({ pid, startTime: live.startTime })
       throw error
     }
   }
@@ -139,11 +144,25 @@ export class Cluster {
   /** Stops the server, if it is running, and waits until its process has exited. */
   async stop(): Promise<void> {
     const postmaster = await this.#postmaster()
-    if (postmaster) {
-      this.#options.log(`stopping PostgreSQL, pid ${postmaster.pid}`)
-      await shutDown(postmaster)
-    }
+    if (postmaster) await this.#shutDown(postmaster)
     await this.#socket.remove()
+  }
+
+  async #shutDown(server: ServerProcess): Promise<void> {
+    this.#options.log(`stopping PostgreSQL, pid ${server.pid}`)
+    for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
+      const deadline_ms = Date.now() + STOP_TIMEOUT_ms
+      try {
+        if (await isAlive(server)) process.kill(server.pid, signal)
+      } catch (error) {
+        if (!hasCode(error, 'ESRCH')) throw error
+      }
+      while (Date.now() < deadline_ms) {
+        if (!(await isAlive(server))) return
+        await sleep(POLL_INTERVAL_ms)
+      }
+    }
+    throw new Error(`PostgreSQL (pid ${server.pid}) does not stop`)
   }
 
   async #postmaster(): Promise<Postmaster | undefined> {
@@ -267,28 +286,7 @@ export class Cluster {
   }
 }
 
-async function shutDownPid(pid: number): Promise<void> {
-  const live = await liveProcess(pid)
-  if (live) await shutDown({ pid, startTime: live.startTime })
-}
-
-async function shutDown(server: { pid: number; startTime: string }): Promise<void> {
-  for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
-    const deadline_ms = Date.now() + STOP_TIMEOUT_ms
-    try {
-      if (await isAlive(server)) process.kill(server.pid, signal)
-    } catch (error) {
-      if (!hasCode(error, 'ESRCH')) throw error
-    }
-    while (Date.now() < deadline_ms) {
-      if (!(await isAlive(server))) return
-      await sleep(POLL_INTERVAL_ms)
-    }
-  }
-  throw new Error(`PostgreSQL (pid ${server.pid}) does not stop`)
-}
-
-async function isAlive({ pid, startTime }: { pid: number; startTime: string }): Promise<boolean> {
+async function isAlive({ pid, startTime }: ServerProcess): Promise<boolean> {
   return (await liveProcess(pid))?.startTime === startTime
 }
 

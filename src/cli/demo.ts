@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Command, Option } from 'commander'
+import type pg from 'pg'
 import { type Config, readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
@@ -17,11 +18,21 @@ import { createKey } from './keys.ts'
 import { print } from './output.ts'
 import { importProgress } from './progress.ts'
 
-/** Imports the demo project. Records that exist stay as they are. @param stderr where to show progress */
-export async function loadDemo(url: string, options: DemoOptions, stderr?: Output): Promise<void> {
+/**
+ * Imports the demo project. Records that exist stay as they are.
+ * @param stderr where to show progress
+ * @param signal breaks the connection, so that nothing is imported
+ */
+export async function loadDemo(
+  url: string,
+  options: DemoOptions,
+  stderr?: Output,
+  signal?: AbortSignal,
+): Promise<void> {
   const progress = importProgress(stderr)
   try {
-    await withPool(url, (pool) => importRecords(pool, demoLines(options), { onProgress: progress.update }))
+    const load = (pool: pg.Pool) => importRecords(pool, demoLines(options), { onProgress: progress.update })
+    await withPool(url, load, { signal })
   } finally {
     progress.stop()
   }

@@ -22,9 +22,9 @@ export const serveCommand = ({ env, stderr }: Context) =>
           demoKeyFile: shortPath(demoKeyFile(config, DEMO.projectId)),
           onProgress: (message: string) => stderr.write(`${message}\n`),
         }),
-        prepare: async (db, url) => {
+        prepare: async (db, url, signal) => {
           if (!demo) return
-          if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {}, stderr)
+          if (!(await projectExists(db, DEMO.projectId))) await loadDemo(url, {}, stderr, signal)
           key = await demoKey(config, db, DEMO.projectId)
         },
         // Standard output is for the log alone.

@@ -42,6 +42,10 @@ const ADVICE_BY_MESSAGE: [RegExp, string | undefined][] = [
   [/server does not support SSL/, 'Enable TLS in PostgreSQL (ssl = on), or remove sslmode from DATABASE_URL'],
   [/asks for a password/, 'Add the password: postgres://user:password@host/database'],
   [/connection timeout|timeout expired/, ADVICE.ETIMEDOUT],
+  [
+    /Query read timeout/,
+    'The server takes connections but does not respond: look whether it, or a pooler before it, is paused',
+  ],
   // pg's pool has waited for one of its own connections.
   [
     /timeout exceeded when trying to connect/,

@@ -4,9 +4,8 @@ import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
-import { destroySocket } from './client.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
-import { createPool, type Database, type PoolOptions } from './pool.ts'
+import { connectionBreaker, createPool, type Database, type PoolOptions } from './pool.ts'
 import { asPooler, usesPooler } from './pooler-client.ts'
 import { keepsSessions } from './sessions.ts'
 
@@ -17,6 +16,9 @@ const EMBEDDED = {
     upgrade: 'Back up with the release of Flowtrail that created it and restore with this one, in another DATA_DIR.',
   },
 }
+
+/** How long a database may take to say who it is, in milliseconds: a pooler that is paused lets clients log in, and is silent. */
+const FIRST_RESPONSE_TIMEOUT_ms = 10_000
 
 /** What is said of a pooler in transaction mode. @param setting that has the connection string */
 export const transactionPooler = (setting: string) => ({
@@ -41,7 +43,7 @@ export interface ServerOptions {
   supervise?: boolean
   /** Called with each line of the embedded server's log. */
   onLog?: (message: string) => void
-  /** Gives up the start of an embedded server when it aborts. */
+  /** Gives up the start of an embedded server, or the first look at the operator's, when it aborts. */
   signal?: AbortSignal | undefined
 }
 
@@ -54,7 +56,8 @@ export async function openServer(
   options: ServerOptions = {},
 ): Promise<DatabaseServer> {
   if (databaseUrl !== undefined) {
-    await refuseTransactionPooler(databaseUrl, 'DATABASE_URL')
+    const { signal } = options
+    await refuseTransactionPooler(databaseUrl, 'DATABASE_URL', { signal, queryTimeout_ms: FIRST_RESPONSE_TIMEOUT_ms })
     return { url: databaseUrl, release: async () => {} }
   }
   const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
@@ -154,17 +157,13 @@ export interface OpenDatabase {
   abandon: () => void
 }
 
-/** Opens the database. @param signal gives up the start of its server */
+/** Opens the database. @param signal gives that up, and then breaks the connections that are in use, as `abandon()` does */
 export async function openDatabase(location: DatabaseLocation, signal?: AbortSignal): Promise<OpenDatabase> {
   await using cleanup = new AsyncDisposableStack()
   const server = await openServer(location, { signal })
   cleanup.defer(() => server.release())
-  const pool = createPool(server.url)
-  const clients = new Set<pg.PoolClient>()
-  pool.on('acquire', (client) => clients.add(client)).on('release', (_, client) => clients.delete(client))
-  const abandon = () => {
-    for (const client of clients) destroySocket(client)
-  }
+  const pool = createPool(server.url, { signal })
+  const abandon = connectionBreaker(pool)
   const db = connectBy(pool)
   cleanup.defer(() => db.destroy())
   // Work that was interrupted would otherwise go on, and commit its transactions.
@@ -176,7 +175,7 @@ export async function openDatabase(location: DatabaseLocation, signal?: AbortSig
 
 /**
  * Runs work on the database, its schema made sure of, and releases both the database and its server.
- * @param signal gives up the server's start
+ * @param signal that of `openDatabase`
  */
 export async function withDatabase<T>(
   location: DatabaseLocation,
@@ -192,8 +191,12 @@ export async function withDatabase<T>(
 }
 
 /** Runs work on one connection to the database, for what needs pg itself, and closes it. */
-export async function withPool<T>(url: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
-  const pool = createPool(url, { max: 1 })
+export async function withPool<T>(
+  url: string,
+  work: (pool: pg.Pool) => Promise<T>,
+  options: PoolOptions = {},
+): Promise<T> {
+  const pool = createPool(url, { ...options, max: 1 })
   try {
     return await work(pool)
   } finally {

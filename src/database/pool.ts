@@ -46,6 +46,8 @@ export interface PoolOptions {
   pipeline?: boolean
   /** Called with each new connection before it is used; the connection fails if that does. */
   onConnect?: (client: pg.ClientBase) => Promise<void>
+  /** Breaks all connections in use when it aborts, and from then on each as soon as it is used. */
+  signal?: AbortSignal | undefined
 }
 
 /**
@@ -103,7 +105,25 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
   const ignore = () => {}
   pool.on('connect', (client) => client.on('error', ignore))
   pool.on('error', ignore)
+  if (options.signal) breakOnAbort(pool, options.signal)
   return pool
+}
+
+function breakOnAbort(pool: pg.Pool, signal: AbortSignal): void {
+  const breakConnections = connectionBreaker(pool)
+  signal.addEventListener('abort', breakConnections)
+  pool.on('acquire', (client) => {
+    if (signal.aborted) destroySocket(client)
+  })
+}
+
+/** @returns what breaks the connections of a pool that are in use then, so that PostgreSQL undoes their transactions */
+export function connectionBreaker(pool: pg.Pool): () => void {
+  const inUse = new Set<pg.PoolClient>()
+  pool.on('acquire', (client) => inUse.add(client)).on('release', (_, client) => inUse.delete(client))
+  return () => {
+    for (const client of inUse) destroySocket(client)
+  }
 }
 
 /** How a connection is secured: by a socket of this machine or a loopback address, by TLS, or not at all. */

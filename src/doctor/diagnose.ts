@@ -17,6 +17,9 @@ import { judgeClock, SESSION_CHECKS } from './session-checks.ts'
 /** PostgreSQL stops when its disk is full, and an import of a gigabyte takes several. */
 const MIN_FREE_GiB = { error: 0.25, warning: 2 }
 
+/** All queries are quick. A server that is frozen or a pooler that is paused lets clients log in, and is silent then. */
+const TIMEOUTS = { queryTimeout_ms: 5_000 }
+
 /**
  * Checks an installation: the connection and, if there is one, all else. Nothing is changed.
  *
@@ -40,7 +43,7 @@ export async function* diagnose(url: string, address: string, config: Config): A
 
 async function* checkDatabase(url: string, config: Config): AsyncGenerator<CheckedFinding> {
   yield { check: 'pooler', ...(await attempt(() => checkPooler(url, 'DATABASE_URL'))) }
-  const pool = createPool(asPooler(url), { max: 1 })
+  const pool = createPool(asPooler(url), { max: 1, ...TIMEOUTS })
   try {
     for (const { name, sql, judge } of SESSION_CHECKS) {
       const check = async () => judge((await pool.query(sql)).rows[0], config)
@@ -67,8 +70,8 @@ async function attempt(check: () => Promise<Finding>, failed = error): Promise<F
 /** Some providers hide settings and catalogs. */
 const unchecked = (problem: string, fix: string) => warning(`cannot be checked: ${problem}`, fix)
 
-const checkConnection = (url: string): Promise<Finding> =>
-  withPool(asPooler(url), async (pool) => {
+async function checkConnection(url: string): Promise<Finding> {
+  const check = async (pool: pg.Pool) => {
     const client = await pool.connect()
     try {
       const { rows } = await client.query('SELECT current_user AS role, current_database() AS database')
@@ -85,10 +88,12 @@ const checkConnection = (url: string): Promise<Finding> =>
     } finally {
       client.release()
     }
-  })
+  }
+  return withPool(asPooler(url), check, TIMEOUTS)
+}
 
 async function checkPooler(url: string, setting: string): Promise<Finding> {
-  const pool = createPool(asPooler(url), { max: 2 })
+  const pool = createPool(asPooler(url), { max: 2, ...TIMEOUTS })
   try {
     if (await keepsSessions(pool)) return ok('none in transaction mode')
     if (usesPooler(url)) return ok('in transaction mode, as pgbouncer=true says')
@@ -102,7 +107,7 @@ async function checkPooler(url: string, setting: string): Promise<Finding> {
 /** Judges a replica as the server does. */
 async function checkReplica(url: string, primaryUrl: string): Promise<Finding> {
   const name = nameOfDatabase(url)
-  const db = connect(asPooler(primaryUrl), { max: 1 })
+  const db = connect(asPooler(primaryUrl), { max: 1, ...TIMEOUTS })
   const judged = Promise.withResolvers<string | undefined>()
   const onChange = (_: string, problem: string | undefined) => judged.resolve(problem)
   const replicas = new Replicas({ url: asPooler(primaryUrl), db }, [asPooler(url)], { onChange })
@@ -128,7 +133,7 @@ async function checkClock(pool: pg.Pool): Promise<Finding> {
 }
 
 async function checkSchema(url: string, { databaseUrl }: Config): Promise<Finding> {
-  const db = connect(asPooler(url), { max: 1 })
+  const db = connect(asPooler(url), { max: 1, ...TIMEOUTS })
   try {
     return judgeSchema(await migrationStatus(db), databaseUrl === undefined)
   } finally {

@@ -4,8 +4,8 @@ import type { Database } from '../database/pool.ts'
 import type { Running } from './process.ts'
 
 export interface DatabaseOptions {
-  /** Runs once the database is migrated, before the server listens. */
-  prepare?: (db: Database, url: string) => Promise<void>
+  /** Runs once the database is migrated, before the server listens. The signal breaks the connection of `db`. */
+  prepare?: (db: Database, url: string, signal: AbortSignal) => Promise<void>
   /** Called with what happens to the embedded PostgreSQL, which is otherwise logged. */
   onProgress?: (message: string) => void
 }
@@ -34,14 +34,17 @@ export async function openDatabase(
   }
 }
 
-/** Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. */
+/**
+ * Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. The
+ * stop signal breaks it, which undoes the migration: an embedded PostgreSQL is to be stopped before the process must end.
+ */
 async function prepare(
   config: Config,
   url: string,
   options: DatabaseOptions,
   { log, stop }: Pick<Running, 'log' | 'stop'>,
 ): Promise<void> {
-  const db = connect(url, { max: 1 })
+  const db = connect(url, { max: 1, signal: stop })
   try {
     const { applied, newer } = await ensureMigrated(config, db, {
       onBlocked: (message) => log.warn(message),
@@ -50,7 +53,7 @@ async function prepare(
     if (applied.length > 0) log.info({ migrations: applied }, 'migrated the schema')
     if (newer.length > 0)
       log.warn({ migrations: newer }, 'the schema is that of the next release; this one runs on it too')
-    await options.prepare?.(db, url)
+    await options.prepare?.(db, url, stop)
   } finally {
     await db.destroy()
   }

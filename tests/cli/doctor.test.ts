@@ -6,9 +6,10 @@ import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest'
 import type { CheckedFinding } from '../../src/doctor/findings.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { databaseUrl, onServer } from '../support/global-setup.ts'
 import { freePort } from '../support/service.ts'
-import { flowtrailWith, postgresRuns, ROOT, temporaryDirectory } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, postgresRuns, ROOT, temporaryDirectory } from './run.ts'
 
 const CHECKS = [
   ...['connection', 'pooler', 'version', 'encoding', 'writable', 'fsync', 'full_page_writes', 'synchronous_commit'],
@@ -207,6 +208,16 @@ describe('a connection that fails is the only finding of the database', () => {
     url.username = 'nobody_there'
     expect((await doctor(url.href)).connection).toMatchObject({ fix: expect.stringContaining('user in DATABASE_URL') })
   })
+})
+
+test('a database that goes silent after the login is an error', async () => {
+  const proxy = await createDatabaseProxy(inject('databaseServer'))
+  onTestFinished(() => proxy.close())
+  proxy.freezeAt('current_database')
+  const DATABASE_URL = proxy.reach(inject('databaseServer'))
+  const { status, stdout, stderr } = await flowtrailProcessWith({ PORT, DATABASE_URL })('doctor')
+  expect(stdout).toMatch(/^error +connection +Query read timeout\. Fix: The server takes connections/)
+  expect({ status, stderr }).toEqual({ status: 1, stderr: 'flowtrail: Errors found: connection\n' })
 })
 
 test('a server that serves another document has a warning', async () => {

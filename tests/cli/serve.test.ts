@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, inject, onTestFinished, test } from 'vitest'
 import type { ApiDocument } from '../../src/http/document.ts'
 import { createTestDatabase } from '../support/database.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { freePort, kill, runFlowtrail, startService } from '../support/service.ts'
 import {
   flowtrailProcessWith,
@@ -136,6 +137,17 @@ test('an import into the embedded database that is interrupted by SIGINT stops P
   } finally {
     child.kill('SIGKILL')
   }
+})
+
+test('serve stops on SIGTERM while its database is silent after the login', async () => {
+  const proxy = await createDatabaseProxy(inject('databaseServer'))
+  onTestFinished(() => proxy.close())
+  const frozen = proxy.freezeAt('pg_backend_pid')
+  const server = runFlowtrail(['serve'], { DATABASE_URL: proxy.reach(inject('databaseServer')), PORT: '0' })
+  onTestFinished(() => kill(server))
+  await frozen
+  server.child.kill('SIGTERM')
+  expect([await server.exit, server.stderr()]).toEqual([0, ''])
 })
 
 test.each(['PORT', 'ADMIN_PORT'])('serve reports in one line that %s is in use', async (setting) => {

@@ -10,7 +10,7 @@ import { parseMetrics, perSecond, quantile, sum } from '../../src/cli/scrape.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
-import { flowtrailWith, temporaryDirectory, untilPrinted } from './run.ts'
+import { flowtrailProcessWith, flowtrailWith, temporaryDirectory, untilPrinted } from './run.ts'
 
 describe('metrics', () => {
   const text = (le1: number, le2: number, inf: number) => `# HELP a_seconds of "a"
@@ -160,6 +160,16 @@ demo `,
     await starting
     expect(status.stdout).toContain('\nDatabase  no response within 5 s\n')
     expect(status).toMatchObject({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
+  })
+
+  test('does not wait for a database that goes silent after the login', async () => {
+    const proxy = await createDatabaseProxy(api.databaseUrl)
+    onTestFinished(() => proxy.close())
+    proxy.freezeAt('pg_backend_pid')
+    const DATABASE_URL = proxy.reach(api.databaseUrl)
+    const { status, stdout, stderr } = await flowtrailProcessWith({ ...settings, DATABASE_URL })('status')
+    expect(stdout).toContain('\nDatabase  no response within 5 s\n')
+    expect({ status, stderr }).toEqual({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
   })
 
   test('--watch clears the screen of a terminal, and not what was on it before', async () => {

@@ -17,7 +17,7 @@ import { customEvent, fillFixture } from '../recording/fixture.ts'
 import { embeddedUrl, postmasterPid, postmasterPidFile } from '../support/embedded-postgres.ts'
 import { onServer } from '../support/global-setup.ts'
 import { kill, runFlowtrail, type Service, startService } from '../support/service.ts'
-import { holdProject } from '../support/waiting.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 
 // The service on its embedded PostgreSQL, as operators run it: no other process starts, supervises or stops that.
 
@@ -57,6 +57,7 @@ const isAlive = async (pid: number) => (await liveProcess(pid)) !== undefined
 
 /** Expects that neither PostgreSQL nor anything that stands for a running one is left. */
 async function expectStopped(pid: number): Promise<void> {
+  expect(pid).toBeGreaterThan(0)
   expect(await isAlive(pid)).toBe(false)
   await expect(stat(postmasterPidFile(dataDir))).rejects.toThrow('ENOENT')
   expect(await readdir(path.join(dataDir, 'users'))).toEqual([])
@@ -262,7 +263,7 @@ test('SIGTERM while PostgreSQL starts ends the service without listening, and st
   starting.child.kill('SIGTERM')
   expect(await starting.exit).toBe(0)
   expect(starting.stderr()).toBe('')
-  const [, pid] = /PostgreSQL started, pid (\d+)/.exec(starting.stdout()) ?? []
+  const [, pid] = /stopping PostgreSQL, pid (\d+)/.exec(starting.stdout()) ?? []
   await expectStopped(Number(pid))
 })
 
@@ -281,6 +282,17 @@ test('SIGTERM while a PostgreSQL does not respond ends the service that waits fo
   }
   expect(await readdir(path.join(dataDir, 'users'))).toHaveLength(1)
   expect((await post('after-the-wait')).status).toBe(200)
+})
+
+test('SIGTERM while the schema is migrated ends the service, and its use of PostgreSQL', async () => {
+  const lock = await holdLock(await embeddedUrl(dataDir), 'LOCK TABLE kysely_migration')
+  const migrating = runFlowtrail(['serve'], { DATA_DIR: dataDir })
+  children.push(migrating.child)
+  await lock.waiting(1)
+  migrating.child.kill('SIGTERM')
+  expect([await migrating.exit, migrating.stderr()]).toEqual([0, ''])
+  await lock.release()
+  expect(await readdir(path.join(dataDir, 'users'))).toHaveLength(1)
 })
 
 test('a service that finds its port in use stops the PostgreSQL that it has started', async () => {

@@ -14,6 +14,8 @@ export interface DatabaseProxy {
   cut: () => void
   /** Drops all traffic but keeps every connection open, like a network that loses every packet. */
   freeze: () => void
+  /** Freezes once a client sends this text, before the server's response to it. Resolves then. */
+  freezeAt: (text: string) => Promise<void>
   restore: () => void
   /** Sends new connections to another server. */
   divert: (serverUrl: string) => void
@@ -40,6 +42,7 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
   const open = new Set<net.Socket>()
   let server: net.Server | undefined
   let frozen = false
+  let freezing: { text: string; done: () => void } | undefined
 
   function connect(from: net.Socket, to: net.Socket): void {
     open.add(from)
@@ -68,9 +71,15 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
     // A frozen connection has lost data and cannot be resumed.
     if (frozen) destroyAll()
     frozen = false
+    freezing = undefined
     server ??= net
       .createServer((client) => {
         const upstream = net.connect(target)
+        client.on('data', (chunk: Buffer) => {
+          if (!freezing || !chunk.includes(freezing.text)) return
+          freeze()
+          freezing.done()
+        })
         connect(client, upstream)
         connect(upstream, client)
       })
@@ -96,6 +105,10 @@ export async function createDatabaseProxy(serverUrl: string): Promise<DatabasePr
     },
     cut,
     freeze,
+    freezeAt: (text) =>
+      new Promise((done) => {
+        freezing = { text, done }
+      }),
     restore,
     divert: (url) => {
       target = serverAddress(url)
