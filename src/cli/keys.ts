@@ -5,7 +5,7 @@ import { DEFAULT_SCOPES, formatKey, generateKey, hashSecret, SCOPES, type Scope 
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
 import { keyId, resourceId } from './arguments.ts'
-import type { Context } from './context.ts'
+import type { Context, Output } from './context.ts'
 import { durationBetween } from './duration.ts'
 import { onDatabase } from './interruptible.ts'
 import { CommandError, print, printRows } from './output.ts'
@@ -48,6 +48,13 @@ async function usableKey(db: Database, id: string) {
   return key
 }
 
+/** To be called within the transaction of the key: one that nobody has seen must not exist. */
+async function printKey(stdout: Output, key: string): Promise<void> {
+  await print(stdout, `${key}\n`).catch((error: Error) => {
+    throw new CommandError(`The key cannot be printed, so it was not created: ${error.message}`)
+  })
+}
+
 export function keysCommand({ env, stdout, stderr }: Context): Command {
   const keys = new Command('keys').description('create, list, revoke and rotate API keys')
   keys
@@ -69,15 +76,19 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
     .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
       onDatabase(readConfig(env), async (db) => {
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
-        const key = await createKey(db, options.project, {
-          name: options.name ?? '',
-          scopes: options.scope ?? DEFAULT_SCOPES,
-          expires_at,
-        }).catch(async (error: unknown) => {
+        const creating = db.transaction().execute(async (trx) => {
+          const name = options.name ?? ''
+          const key = await createKey(trx, options.project, {
+            name,
+            scopes: options.scope ?? DEFAULT_SCOPES,
+            expires_at,
+          })
+          await printKey(stdout, key)
+        })
+        await creating.catch(async (error: unknown) => {
           await requireProject(db, options.project)
           throw error
         })
-        await print(stdout, `${key}\n`)
       }),
     )
   keys
@@ -120,16 +131,16 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)
           if (expires_at === null || end < expires_at) await updateKeyExpiry(trx, project_id, id, end)
-          return { key, expires_at }
+          await printKey(stdout, key)
+          return expires_at
         })
-        const rotated = await rotating.catch(async (error: unknown) => {
+        const expires_at = await rotating.catch(async (error: unknown) => {
           // Its project may have been deleted meanwhile.
           await usableKey(db, id)
           throw error
         })
-        await print(stdout, `${rotated.key}\n`)
         // That of a key which was rotated before is the end of its overlap, which nobody means to inherit.
-        if (rotated.expires_at !== null) stderr.write(`It expires at ${rotated.expires_at}, as key ${id} was to\n`)
+        if (expires_at !== null) stderr.write(`It expires at ${expires_at}, as key ${id} was to\n`)
       }),
     )
   return keys

@@ -1,4 +1,6 @@
+import { PassThrough, Readable, Writable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { run } from '../../src/cli/run.ts'
 import { parseKey } from '../../src/domain/api-key.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
@@ -183,3 +185,22 @@ test.each([
     stderr: `flowtrail: ${message}\n`,
   })
 })
+
+test.each(['ENOSPC', 'EPIPE'])(
+  'a key that cannot be printed is not created, nor does the old one end (%s)',
+  async (code) => {
+    const key = await create()
+    const keys = async () => JSON.parse(await printed(flowtrail('keys', 'list', '--json')))
+    const before = await keys()
+    for (const command of ['create --project demo', `rotate ${idOf(key)}`]) {
+      const [stdout, stderr] = [
+        new Writable({ write: (_chunk, _encoding, done) => done(Object.assign(new Error(code), { code })) }),
+        new PassThrough(),
+      ]
+      const context = { env: { DATABASE_URL: database.url }, stdin: Readable.from([]), stdout, stderr }
+      expect(await run(['keys', ...command.split(' ')], context)).toBe(1)
+      expect(String(stderr.read())).toBe(`flowtrail: The key cannot be printed, so it was not created: ${code}\n`)
+    }
+    expect(await keys()).toEqual(before)
+  },
+)
