@@ -75,7 +75,7 @@ export function measureRequests(app: FastifyInstance, registry: Registry): void 
   })
   const defects = new Counter({
     name: 'flowtrail_defects_total',
-    help: 'Requests that failed by a defect, or of which a part did: events of a batch, or the rest of a list.',
+    help: 'Requests that failed because of a defect, or of which a part did: events of a batch, or the rest of a list.',
     labelNames: ['operation'],
     registers: [registry],
   })

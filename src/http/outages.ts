@@ -6,7 +6,7 @@ declare module 'fastify' {
   interface FastifyInstance {
     /** Called with the error of each request that fails because the database is away. */
     onOutage?: (error: unknown) => void
-    /** Called with each request that failed, or of which a part did, by a defect. */
+    /** Called with each request that failed, or of which a part did, because of a defect. */
     onDefect?: (request: FastifyRequest) => void
   }
 }

@@ -70,6 +70,13 @@ const logged = (wanted: (entry: LogEntry) => boolean) =>
 const pids = () =>
   new Map(log().flatMap(({ msg, pid, worker }) => (msg.startsWith('Server listening') ? [[worker, pid]] : [])))
 
+function pidOf(worker: number | undefined): number {
+  const pid = pids().get(worker)
+  // 0 would be the whole process group of the tests.
+  if (pid === undefined) throw new Error(`no process is known of worker ${worker}`)
+  return pid
+}
+
 interface Response {
   status: number | undefined
   headers: IncomingHttpHeaders
@@ -98,7 +105,7 @@ async function openBoth() {
   return first.worker === 1 ? ([first, second] as const) : ([second, first] as const)
 }
 
-/** Waits until the supervisor knows that the worker listens, after which it tells it what the metrics are. */
+/** Waits until the supervisor knows that the worker listens: the worker says so before it asks for the metrics. */
 async function untilKnown(worker: number): Promise<void> {
   let connection = await openConnection()
   while (connection.worker !== worker) connection = await openConnection()
@@ -149,7 +156,7 @@ test.each<[NodeJS.Signals, string]>([
 ])('a worker that gets %s is replaced, and the other one serves on', async (signal, end) => {
   await start()
   const [one, two] = await openBoth()
-  const pid = pids().get(two.worker) ?? 0
+  const pid = pidOf(two.worker)
   const obstacle = await holdLock(database.url, 'LOCK TABLE modules')
   const waiting = one.get(MODULES)
   await obstacle.waiting(1)
@@ -173,7 +180,7 @@ test('all workers that are killed at once are replaced, on the same port', async
 test('a worker that ends again and again is replaced less and less often', async () => {
   await start()
   for (const wait_s of [0, 1, 2]) {
-    const pid = pids().get(1) ?? 0
+    const pid = pidOf(1)
     process.kill(pid, 'SIGKILL')
     await logged(({ msg }) => msg === `worker 1 (pid ${pid}) was ended by SIGKILL; starting another in ${wait_s} s`)
     await expect.poll(() => pids().get(1), { interval: 10 }).not.toBe(pid)
@@ -220,7 +227,7 @@ describe('a stop', () => {
     await obstacle.waiting(1)
     server.child.kill('SIGTERM')
     await logged(({ worker, msg }) => worker === 1 && msg.startsWith('stopping'))
-    const pid = pids().get(1) ?? 0
+    const pid = pidOf(1)
     process.kill(pid, 'SIGKILL')
     await cut
     await obstacle.release()
@@ -233,7 +240,7 @@ test('a worker that is blocked is killed in the end, and the embedded PostgreSQL
   await using directory = await temporaryDirectory()
   const embedded = { DATABASE_URL: '', DATA_DIR: directory.path, DRAIN_TIMEOUT_MS: '1' }
   await start(embedded)
-  const pid = pids().get(2) ?? 0
+  const pid = pidOf(2)
   process.kill(pid, 'SIGSTOP')
   server.child.kill('SIGTERM')
   expect(await server.exit).toBe(1)
@@ -260,7 +267,7 @@ test('metrics are those of all workers, and of those that have ended', async () 
   expect(new Set(served)).toEqual(new Set([1, 2]))
 
   const uptime = sum(metrics, 'process_start_time_seconds')
-  const pid = pids().get(1) ?? 0
+  const pid = pidOf(1)
   process.kill(pid, 'SIGKILL')
   await logged(({ msg }) => msg.startsWith('worker 1 '))
   await expect.poll(() => pids().get(1)).not.toBe(pid)
@@ -277,7 +284,7 @@ test('metrics are those of all workers, and of those that have ended', async () 
 test('a worker that does not respond keeps its metrics, and does not keep others from theirs', async () => {
   await start()
   const [one, two] = await openBoth()
-  const pid = pids().get(2) ?? 0
+  const pid = pidOf(2)
   await two.get(MODULES)
   const countAt = async () => {
     const metrics = parseMetrics((await one.get('/metrics')).body, 0)
