@@ -16,17 +16,28 @@ type KeyOf<Arrays extends readonly unknown[]> = {
 /** What is found of a row: `value_bytes` only if it leaves out large values. */
 type Found<Row> = Omit<Row, 'ordinal' | 'value_bytes'> & SizedRow
 
-/** The distinct keys of one turn, and the rows found for them, by ordinal. On a distributed database those of one project. */
+/** The distinct keys that are loaded at once, and the rows found for them, by ordinal. On a distributed database those of one project. */
 interface Batch<Row> {
   ordinals: Map<string, number>
   columns: unknown[][]
   rows: Promise<Row[]>
 }
 
+/** The batches of a database, by project where it is distributed. */
+interface Batches<Row> {
+  /** Those that take further keys. */
+  open: Map<unknown, Batch<Row>>
+  /** The statements under way, of a distributed database. */
+  sent: Map<unknown, Promise<unknown>>
+}
+
 /**
  * Makes a query for a single row by its key, which loads all keys of one turn of the event loop at once. The statement
  * is sent after the last key came in, so that no caller gets what was true before it called. Equal keys are loaded once,
  * and their callers share one object, which must not be changed.
+ *
+ * On a distributed database a statement costs a round trip between nodes, however many keys it has, and the next one on its
+ * connection waits for it anyway. So the keys of a project also wait for those that are being loaded.
  *
  * @param build selects rows from an `inputTable` of its parameters, each a column of the keys, with the row's `ordinal`, and
  * `value_bytes` if it leaves out large values
@@ -37,33 +48,39 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
   options: PrepareOptions = {},
 ): (db: Database, ...key: KeyOf<Arrays>) => Promise<Found<Row> | undefined> {
   const query = prepare(build, { kind: 'look-up', ...options }) as unknown as Prepared<unknown[][], Row>
-  const openBatches = new WeakMap<Database, Map<unknown, Batch<Found<Row>>>>()
+  const batchesOf = new WeakMap<Database, Batches<Found<Row>>>()
 
-  const openBatch = (db: Database, batches: Map<unknown, Batch<Found<Row>>>, project: unknown, keyLength: number) => {
+  const openBatch = (db: Database, { open, sent }: Batches<Found<Row>>, project: unknown, keyLength: number) => {
     const columns: unknown[][] = Array.from({ length: keyLength }, () => [])
     const select = project === undefined ? query : query.ofOneProject
     const load = async () => {
       await setImmediate()
-      batches.delete(project)
+      await sent.get(project)
+      open.delete(project)
+      const selected = select(db, ...columns)
+      if (project !== undefined) {
+        const end = () => void sent.delete(project)
+        sent.set(project, selected.then(end, end))
+      }
       const found: Found<Row>[] = []
-      for (const { ordinal, value_bytes, ...row } of await select(db, ...columns)) {
+      for (const { ordinal, value_bytes, ...row } of await selected) {
         found[ordinal] = value_bytes ? { ...row, value_bytes } : row
       }
       return found
     }
     const batch = { ordinals: new Map<string, number>(), columns, rows: load() }
-    batches.set(project, batch)
+    open.set(project, batch)
     return batch
   }
 
   return async (db, ...key) => {
-    let batches = openBatches.get(db)
+    let batches = batchesOf.get(db)
     if (batches === undefined) {
-      batches = new Map()
-      openBatches.set(db, batches)
+      batches = { open: new Map(), sent: new Map() }
+      batchesOf.set(db, batches)
     }
     const project = isDistributed(db) ? key[0] : undefined
-    const { ordinals, columns, rows } = batches.get(project) ?? openBatch(db, batches, project, key.length)
+    const { ordinals, columns, rows } = batches.open.get(project) ?? openBatch(db, batches, project, key.length)
     const id = JSON.stringify(key)
     let ordinal = ordinals.get(id)
     if (ordinal === undefined) {

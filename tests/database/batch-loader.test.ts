@@ -1,8 +1,10 @@
+import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
 import { sql } from 'kysely'
 import pg from 'pg'
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { batchLoader } from '../../src/database/batch-loader.ts'
+import { markDistributed } from '../../src/database/distribution.ts'
 import { inputTable, integer, text } from '../../src/database/input-table.ts'
 import { connectShared } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -127,4 +129,55 @@ test('an error rejects all loads of its batch, and none after it', async () => {
   const outcomes = await Promise.allSettled([divide(db, 0), divide(db, 2)])
   expect(outcomes).toMatchObject([{ reason: { code: '22012' } }, { reason: { code: '22012' } }])
   expect(await divide(db, 2)).toEqual({ quotient: 3 })
+})
+
+describe('on a distributed database', () => {
+  let distributed: Database
+  beforeEach(() => {
+    distributed = connectShared(database.url, { max: 1 })
+    markDistributed(distributed)
+  })
+  afterEach(() => distributed.destroy())
+
+  const findByName = batchLoader((db, projectIds: Parameter<string[]>, names: Parameter<string[]>) =>
+    db
+      .selectFrom(inputTable({ project_id: text(projectIds), name: text(names) }))
+      .innerJoin('projects as p', (join) =>
+        join.onRef('p.project_id', '=', 'input.project_id').onRef('p.name', '=', 'input.name'),
+      )
+      .select(['input.ordinal', 'p.name']),
+  )
+  const NAME = { name: 'Project a' }
+
+  test('keys wait for those of their project that are being loaded, and are then loaded together', async () => {
+    const obstacle = await holdLock(database.url, 'LOCK TABLE projects')
+    const sent = watchStatements()
+    const first = findByName(distributed, 'a', 'Project a')
+    await obstacle.waiting(1)
+    const later = [findByName(distributed, 'a', 'Project a')]
+    const ofOther = findByName(distributed, 'b', 'Project b')
+    await vi.waitUntil(() => sent().length === 2, { timeout: 30_000, interval: 0 })
+    later.push(findByName(distributed, 'a', 'none'))
+    await obstacle.release()
+    expect(await first).toEqual(NAME)
+    expect(await ofOther).toEqual({ name: 'Project b' })
+    expect(await Promise.all(later)).toEqual([NAME, undefined])
+    expect(sent()).toEqual([
+      [['a'], ['Project a'], 'a'],
+      [['b'], ['Project b'], 'b'],
+      [['a', 'a'], ['Project a', 'none'], 'a'],
+    ])
+  })
+
+  test('an error rejects none of those that wait', async () => {
+    const obstacle = await holdLock(database.url, 'LOCK TABLE projects')
+    const first = findByName(distributed, 'a', 'Project a')
+    const [pid = 0] = await obstacle.waiting(1)
+    const second = findByName(distributed, 'a', 'Project a')
+    await setImmediate()
+    await obstacle.query(`SELECT pg_cancel_backend(${pid})`)
+    await expect(first).rejects.toMatchObject({ code: '57014' })
+    await obstacle.release()
+    expect(await second).toEqual(NAME)
+  })
 })
