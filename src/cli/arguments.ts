@@ -33,9 +33,9 @@ export function rate(text: string): number {
   return Number(text)
 }
 
-/** Parses the URL of a server, for commander. @returns it without a slash at the end */
+/** Parses the URL of a server, without user and password, for commander. @returns it without a slash at the end */
 export function serverUrl(text: string): string {
-  if (!/^https?:\/\/[^?#]+$/.test(text) || !URL.canParse(text)) {
+  if (!/^https?:\/\/[^?#@]+$/.test(text) || !URL.canParse(text)) {
     throw new InvalidArgumentError('Expected an http or https URL, such as http://127.0.0.1:3000.')
   }
   return text.replace(/\/+$/, '')

@@ -2,10 +2,11 @@ import { readFile } from 'node:fs/promises'
 import type { Config } from '../config.ts'
 import { ApiClient } from '../demo/api-client.ts'
 import { LiveDemo, type LiveOptions } from '../demo/live.ts'
+import { parseKey } from '../domain/api-key.ts'
 import { STOP_SIGNALS } from '../stop-signals.ts'
-import { addressOf } from './arguments.ts'
+import { addressOf, serverUrl } from './arguments.ts'
 import type { Context } from './context.ts'
-import { CommandError, print } from './output.ts'
+import { CommandError, InputError, print } from './output.ts'
 import { liveProgress } from './progress.ts'
 
 export interface LiveCommandOptions extends Omit<LiveOptions, 'projectId' | 'visitors'> {
@@ -18,11 +19,28 @@ export interface LiveCommandOptions extends Omit<LiveOptions, 'projectId' | 'vis
 const END_TIMEOUT_ms = 4_000
 const PROGRESS_INTERVAL_ms = 250
 
+const HOW_TO_GET_A_KEY = 'load the project with flowtrail demo, or set FLOWTRAIL_KEY'
+
 async function readKey(file: string): Promise<string> {
-  const text = await readFile(file, 'utf8').catch(() => {
-    throw new CommandError(`There is no key in ${file}: load the project with flowtrail demo, or set FLOWTRAIL_KEY`)
+  const text = await readFile(file, 'utf8').catch(({ code, message }: NodeJS.ErrnoException) => {
+    throw new CommandError(code === 'ENOENT' ? `There is no key in ${file}: ${HOW_TO_GET_A_KEY}` : message)
   })
+  if (!parseKey(text.trim())) throw new CommandError(`What is in ${file} is no API key: ${HOW_TO_GET_A_KEY}`)
   return text.trim()
+}
+
+/** What is set is not repeated: it may be a key with something else. */
+function keyOf(text: string): string {
+  if (!parseKey(text.trim())) throw new InputError('FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints')
+  return text.trim()
+}
+
+function urlOf(text: string): string {
+  try {
+    return serverUrl(text)
+  } catch (error) {
+    throw new InputError(`FLOWTRAIL_URL is set wrongly. ${(error as Error).message}`)
+  }
 }
 
 const endOf = (visitors: number) => (Number.isFinite(visitors) ? `there were ${visitors}` : 'Ctrl-C')
@@ -38,8 +56,9 @@ export async function runLiveDemo(
   { project: projectId, visitors = Number.POSITIVE_INFINITY, ...options }: LiveCommandOptions,
   { env, stdout, stderr }: Pick<Context, 'env' | 'stdout' | 'stderr'>,
 ): Promise<void> {
-  const url = options.url ?? (env.FLOWTRAIL_URL || addressOf(config.server) + config.http.basePath)
-  const key = env.FLOWTRAIL_KEY || (await readKey(keyFile))
+  const { FLOWTRAIL_URL, FLOWTRAIL_KEY } = env
+  const url = options.url ?? (FLOWTRAIL_URL ? urlOf(FLOWTRAIL_URL) : addressOf(config.server) + config.http.basePath)
+  const key = FLOWTRAIL_KEY ? keyOf(FLOWTRAIL_KEY) : await readKey(keyFile)
   const [stop, deadline] = [new AbortController(), new AbortController()]
   const progress = liveProgress(stderr)
   const client = new ApiClient({ url, projectId, key, signal: deadline.signal }, (problem) => {
@@ -53,19 +72,24 @@ export async function runLiveDemo(
   }
   for (const signal of STOP_SIGNALS) process.on(signal, end)
   let timer: NodeJS.Timeout | undefined
+  const summarize = async () => {
+    clearInterval(timer)
+    progress.stop()
+    const { visitors, records, events } = demo.counts
+    if (visitors > 0) await print(stdout, `${visitors} visitors, ${records} records, ${events} custom events\n`)
+  }
   try {
     await demo.begin()
     await print(stdout, `Visitors come to project ${projectId} at ${url}, until ${endOf(visitors)}\n`)
     timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
     await demo.run(stop.signal)
   } catch (error) {
+    // Its own failure would hide this one.
+    await summarize().catch(() => {})
     if (!deadline.signal.aborted) throw error
     throw new CommandError('The server cannot be reached; what happened last was not sent')
   } finally {
-    clearInterval(timer)
-    progress.stop()
     for (const signal of STOP_SIGNALS) process.off(signal, end)
-    const { visitors, records, events } = demo.counts
-    if (visitors > 0) await print(stdout, `${visitors} visitors, ${records} records, ${events} custom events\n`)
   }
+  await summarize()
 }

@@ -17,6 +17,8 @@ export interface ApiClientOptions {
   signal: AbortSignal
   /** How long to wait for a server that does not say so. */
   retry_ms?: number
+  /** How long a response may take. */
+  timeout_ms?: number
 }
 
 /** A failure that another attempt does not change. */
@@ -32,6 +34,7 @@ class Refused extends Error {
 }
 
 const RETRY_ms = 1_000
+const TIMEOUT_ms = 30_000
 
 /** Calls operations of the API, again and again while the server cannot be reached or is busy. */
 export class ApiClient {
@@ -110,11 +113,11 @@ export class ApiClient {
   }
 
   #fetch(path: string, contentType?: string, body?: string): Promise<Response> {
-    const { url, projectId, key, signal } = this.#options
+    const { url, projectId, key, signal, timeout_ms = TIMEOUT_ms } = this.#options
     return fetch(`${url}/projects/${encodeURIComponent(projectId)}/${path}`, {
       headers: { 'x-api-key': key, ...(contentType && { 'content-type': contentType }) },
       ...(body !== undefined && { method: 'POST', body }),
-      signal,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(timeout_ms)]),
     })
   }
 

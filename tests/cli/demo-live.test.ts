@@ -1,12 +1,16 @@
 import { once } from 'node:events'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { PassThrough, Readable, Writable } from 'node:stream'
 import { expect, onTestFinished, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
+import { run } from '../../src/cli/run.ts'
 import { ApiClient } from '../../src/demo/api-client.ts'
+import { formatKey, generateKey } from '../../src/domain/api-key.ts'
+import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { type Process, runFlowtrail, startService } from '../support/service.ts'
 import { flowtrailWith, printed, untilPrinted } from './run.ts'
@@ -176,7 +180,7 @@ test('a wrong key, project or address is said at once', async () => {
   const refused = async (outcome: ReturnType<typeof live>, message: RegExp) =>
     expect(await outcome).toEqual({ status: 1, stdout: '', stderr: expect.stringMatching(message) })
   await refused(
-    live({ ...app, key: `${app.key}x` }),
+    live({ ...app, key: formatKey(generateKey()) }),
     /^flowtrail: The server at http:\/\/\S+ does not accept this key for project demo\n$/,
   )
   await refused(live({ ...app, key: readOnly }), /^flowtrail: This key does not have the scope "import".*\n$/)
@@ -186,6 +190,81 @@ test('a wrong key, project or address is said at once', async () => {
     /^flowtrail: No server responds at http:\/\/127.0.0.1:1 \(bad port\). Start it .* --url\n$/,
   )
   await refused(live({ ...app, url: `${app.url}/nowhere` }), /^flowtrail: .*\n$/)
+})
+
+test.each([
+  ['FLOWTRAIL_KEY', 'ft_…', 'FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints'],
+  [
+    'FLOWTRAIL_KEY',
+    `It expires\n${formatKey(generateKey())}`,
+    'FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints',
+  ],
+  [
+    'FLOWTRAIL_URL',
+    'localhost:3000',
+    'FLOWTRAIL_URL is set wrongly. Expected an http or https URL, such as http://127.0.0.1:3000.',
+  ],
+  [
+    'FLOWTRAIL_URL',
+    'http://user:secret@localhost',
+    'FLOWTRAIL_URL is set wrongly. Expected an http or https URL, such as http://127.0.0.1:3000.',
+  ],
+])('%s=%j is refused, and not repeated', async (name, value, message) => {
+  const settings = { FLOWTRAIL_KEY: formatKey(generateKey()), [name]: value }
+  expect(await flowtrailWith(settings)('demo', '--live')).toEqual({
+    status: 2,
+    stdout: '',
+    stderr: `flowtrail: ${message}\n`,
+  })
+})
+
+test('FLOWTRAIL_URL may end with a slash', async () => {
+  const app = await startApp()
+  const flowtrail = flowtrailWith({ FLOWTRAIL_URL: `${app.url}/`, FLOWTRAIL_KEY: app.key })
+  expect(await printed(flowtrail('demo', '--live', ...FAST, '--visitors', '1'))).toMatch(/^1 visitors/m)
+})
+
+test('a key file that cannot be read, or has no key, is said', async () => {
+  const DATA_DIR = await mkdtemp(path.join(tmpdir(), 'flowtrail-live-'))
+  onTestFinished(() => rm(DATA_DIR, { recursive: true }))
+  const file = `${DATA_DIR}/demo-key`
+  await writeFile(file, 'no key')
+  const flowtrail = flowtrailWith({ DATA_DIR })
+  expect((await flowtrail('demo', '--live')).stderr).toBe(
+    `flowtrail: What is in ${file} is no API key: load the project with flowtrail demo, or set FLOWTRAIL_KEY\n`,
+  )
+  await rm(file)
+  await mkdir(file)
+  expect((await flowtrail('demo', '--live')).stderr).toMatch(/^flowtrail: EISDIR: /)
+})
+
+test('a failure is one when nobody reads the output any longer, too', async () => {
+  const app = await startApp()
+  const stdout = new Writable({
+    write(_chunk, _encoding, done) {
+      // Before what is printed at the end.
+      app.db
+        .updateTable('api_keys')
+        .set({ revoked_at: toIsoTimestamp(new Date()) })
+        .execute()
+        .then(() => done(), done)
+      stdout._write = (_chunk, _encoding, done) => done(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+    },
+  })
+  const stderr = new PassThrough()
+  const context = { env: { FLOWTRAIL_KEY: app.key }, stdin: Readable.from([]), stdout, stderr }
+  expect(await run(['demo', '--live', '--url', app.url, '--rate', '50'], context)).toBe(1)
+  expect(String(stderr.read())).toMatch(/^flowtrail: .*[Kk]ey.*\n$/)
+})
+
+test('a server that takes a request and does not respond is waited for no longer than its time', async () => {
+  const server = createServer(() => {})
+  await once(server.listen(0), 'listening')
+  onTestFinished(() => void server.close().closeAllConnections())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const { signal } = new AbortController()
+  const client = new ApiClient({ url, projectId: 'demo', key: 'key', signal, timeout_ms: 50 }, () => {})
+  await expect(client.check()).rejects.toThrow(`No server responds at ${url} (`)
 })
 
 test('what is temporary is tried again, neither at once nor as a refusal', async () => {
