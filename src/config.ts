@@ -363,6 +363,9 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     throw new Error('Invalid configuration: DATABASE_REPLICA_URLS: set DATABASE_URL, too, to their primary server')
   }
   const { PUBLIC_URL, BASE_PATH, HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
+  if (settings.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) {
+    throw new Error('Invalid configuration: ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT')
+  }
   // Links are paths, which a proxy does not change.
   if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
     throw new Error(`Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}`)

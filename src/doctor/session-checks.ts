@@ -137,11 +137,14 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
     name: 'timeouts',
     sql: DEFAULT_SETTINGS('transaction_timeout', 'lock_timeout'),
     judge: ({ settings }: { settings: DefaultSettings }) => {
-      const [found] = Object.entries(settings).filter(([, setting]) => setting?.value !== '0')
-      if (!found) return ok("none but those that Flowtrail's sessions set themselves")
-      const [name, setting] = found
-      const harm = name === 'lock_timeout' ? 'recordings and migrations that wait' : 'imports, exports and migrations'
-      return warning(`${name} is ${setting?.value} ms: it aborts longer ${harm}`, reset(name, setting?.from))
+      const found = Object.entries(settings).filter(([, setting]) => setting?.value !== '0')
+      if (found.length === 0) return ok("none but those that Flowtrail's sessions set themselves")
+      const harms = found.map(([name, setting]) => {
+        const harmed =
+          name === 'lock_timeout' ? 'recordings and migrations that wait' : 'imports, exports and migrations'
+        return `${name} is ${setting?.value} ms: it aborts longer ${harmed}`
+      })
+      return warning(harms.join('; '), found.map(([name, setting]) => reset(name, setting?.from)).join('; '))
     },
   },
   {

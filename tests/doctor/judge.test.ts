@@ -29,6 +29,12 @@ test.each([
   ['synchronous_commit', settings({ synchronous_commit: 'off' }), 'warning', /postgresql\.conf/],
   ['timeouts', settings({ lock_timeout: '0', transaction_timeout: '0' }), 'ok', undefined],
   ['timeouts', settings({ lock_timeout: '0', transaction_timeout: '5' }), 'warning', /transaction_timeout/],
+  [
+    'timeouts',
+    settings({ lock_timeout: '7', transaction_timeout: '5' }, 'ROLE app'),
+    'warning',
+    /^ALTER ROLE app RESET lock_timeout; ALTER ROLE app RESET transaction_timeout$/,
+  ],
 ])('%s of %j: %s', (name, row, status, fix) => {
   const found = judge(name, row)
   expect(found?.status).toBe(status)

@@ -44,7 +44,6 @@ test.each<[string, string, string, unknown]>([
   ['PORT', '65535', 'server.port', 65_535],
   ['WORKERS', '1', 'server.workers', 1],
   ['WORKERS', '64', 'server.workers', 64],
-  ['ADMIN_HOST', '0.0.0.0', 'server.admin', undefined],
   ['ADMIN_PORT', '9464', 'server.admin', { host: '127.0.0.1', port: 9464 }],
   [
     'DATABASE_URL',
@@ -210,6 +209,12 @@ test.each<[string, string[], string]>([
 test('a one-line message lists every invalid setting, without any password', () => {
   const read = () => readConfig({ PORT: 'x', LOG_LEVEL: 'y', DATABASE_URL: 'mysql://user:secret@db' })
   expect(read).toThrow(/^Invalid configuration: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
+})
+
+test('ADMIN_HOST alone is refused, since it has no effect', () => {
+  expect(() => readConfig({ ADMIN_HOST: '10.0.0.5' })).toThrow(
+    'Invalid configuration: ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT',
+  )
 })
 
 test('ADMIN_HOST is HOST unless it is set', () => {
