@@ -3,7 +3,7 @@ import { readConfig } from '../config.ts'
 import type { Database } from '../database/pool.ts'
 import { DEFAULT_SCOPES, formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domain/api-key.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
-import { findKeyById, insertKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
+import { findKeyById, insertKey, lockKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
 import { keyId, resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { durationBetween } from './duration.ts'
@@ -124,7 +124,10 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
     .action((id: string, options: { overlap: number }) =>
       onDatabase(readConfig(env), async (db) => {
         const rotating = db.transaction().execute(async (trx) => {
-          const { project_id, name, scopes, expires_at } = await usableKey(trx, id)
+          const { project_id } = await usableKey(trx, id)
+          await lockKey(trx, project_id, id)
+          // Another command may have revoked or rotated it in between.
+          const { name, scopes, expires_at } = await usableKey(trx, id)
           if (expires_at !== null && expires_at <= fromNow(0)) {
             throw new CommandError(`Key ${id} expired at ${expires_at}. Create a new one with: flowtrail keys create`)
           }

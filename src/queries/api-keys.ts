@@ -71,6 +71,17 @@ export async function insertKey(db: Database, projectId: string, key: NewKey): P
     .execute()
 }
 
+/** Waits for the transactions that change the key, and keeps others from it until the end of this one. */
+export async function lockKey(trx: Database, projectId: string, keyId: string): Promise<void> {
+  await trx
+    .selectFrom('api_keys')
+    .select('key_id')
+    .where('project_id', '=', projectId)
+    .where('key_id', '=', keyId)
+    .forNoKeyUpdate()
+    .execute()
+}
+
 export async function updateKeyRevoked(
   db: Database,
   projectId: string,

@@ -1,10 +1,12 @@
 import { PassThrough, Readable, Writable } from 'node:stream'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { parseKey } from '../../src/domain/api-key.ts'
 import { EXAMPLES, importFile } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { kill, type Service, startService } from '../support/service.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
+import { kill, runFlowtrail, type Service, startService } from '../support/service.ts'
+import { holdLock } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed } from './run.ts'
 
 const HOUR_ms = 3_600_000
@@ -204,3 +206,28 @@ test.each(['ENOSPC', 'EPIPE'])(
     expect(await keys()).toEqual(before)
   },
 )
+
+test('a key that is revoked meanwhile is not rotated', async () => {
+  const key = await create()
+  const revocation = await holdLock(
+    database.url,
+    `UPDATE api_keys SET revoked_at = '2026-11-01T00:00:00Z' WHERE key_id = '${idOf(key)}'`,
+  )
+  const rotating = flowtrail('keys', 'rotate', idOf(key), '--overlap', '0h')
+  await revocation.waiting(1)
+  await revocation.query('COMMIT')
+  await revocation.release()
+  const stderr = `flowtrail: Key ${idOf(key)} was revoked at 2026-11-01T00:00:00.000Z\n`
+  expect(await rotating).toEqual({ status: 1, stdout: '', stderr })
+})
+
+test('a command that is interrupted before the database has responded says so', async () => {
+  const proxy = await createDatabaseProxy(database.url)
+  onTestFinished(() => proxy.close())
+  const frozen = proxy.freezeAt('pg_backend_pid')
+  const process = runFlowtrail(['keys', 'list'], { DATABASE_URL: proxy.reach(database.url) })
+  onTestFinished(() => kill(process))
+  await frozen
+  process.child.kill('SIGTERM')
+  expect([await process.exit, process.stderr()]).toEqual([143, 'flowtrail: interrupted\n'])
+})
