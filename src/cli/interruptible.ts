@@ -1,6 +1,6 @@
 import { constants } from 'node:os'
 import { type DatabaseLocation, type DatabaseServer, withDatabase, withServer } from '../database/open.ts'
-import type { Database } from '../database/pool.ts'
+import type { Database, PoolOptions } from '../database/pool.ts'
 import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
 
 /** How long an interrupted command may take to release the database. */
@@ -23,9 +23,10 @@ export class Interrupted extends Error {
 export const onDatabase = <T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
+  options?: PoolOptions,
 ): Promise<T> =>
   interruptible((unlessInterrupted, signal) =>
-    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url)), signal),
+    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url)), { ...options, signal }),
   )
 
 /** Runs a command that goes on until it is interrupted. */
@@ -44,6 +45,14 @@ export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseS
     withServer(location, (server) => unlessInterrupted(() => work(server)), signal),
   )
 
+/** Ends the process as the signal would. An exit waits for what is being read, which of a named pipe may never come. */
+function endBy(signal: StopSignal, { status }: Interrupted): void {
+  process.removeAllListeners(signal)
+  process.kill(process.pid, signal)
+  // As the first process of a container it gets no signal that it does not listen to.
+  process.exit(status)
+}
+
 /**
  * Lets the stop signals abort the work, but not what releases the database around it: an embedded server that no other
  * process uses is stopped, which undoes what was not committed. Further signals are ignored: npm forwards those that the
@@ -61,7 +70,7 @@ export async function interruptible<T>(
     const reason = new Interrupted(signal)
     interruption.abort(reason)
     interrupted.reject(reason)
-    setTimeout(() => process.exit(reason.status), RELEASE_DEADLINE_ms).unref()
+    setTimeout(endBy, RELEASE_DEADLINE_ms, signal, reason).unref()
   }
   for (const signal of STOP_SIGNALS) process.on(signal, interrupt)
   try {
@@ -69,6 +78,10 @@ export async function interruptible<T>(
       interruption.signal.throwIfAborted()
       return Promise.race([interrupted.promise, work()])
     }, interruption.signal)
+  } catch (error) {
+    // What the signal has broken fails with an error of its own.
+    interruption.signal.throwIfAborted()
+    throw error
   } finally {
     if (!interruption.signal.aborted) for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
   }

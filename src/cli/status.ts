@@ -121,7 +121,7 @@ class DatabaseReader implements AsyncDisposable {
   }
 
   async #find(): Promise<DatabaseStatus> {
-    this.#opening ??= openDatabase(this.#config, this.#closing.signal)
+    this.#opening ??= openDatabase(this.#config, { signal: this.#closing.signal })
     this.#opened = await this.#opening.catch((error) => {
       this.#opening = undefined
       throw error

@@ -18,6 +18,8 @@ type ProjectEvent = components['schemas']['ProjectEvent']
 const PAGE_ROWS = 1_000
 /** How long one wait for events may last; another follows, unless the database is away. */
 const WAIT_ms = 5_000
+/** How long the database may be silent while a result is awaited, all of which are quick. */
+const QUERY_TIMEOUT_ms = 10_000
 
 interface TailOptions {
   project: string
@@ -33,15 +35,19 @@ export const tailCommand = ({ env, stdout }: Context) =>
     .option('--json', 'print each event as in the feed of the API, one JSON object on a line')
     .action(({ project, since, json }: TailOptions) =>
       untilInterrupted(() =>
-        onDatabase(readConfig(env), async (db) => {
-          await requireProject(db, project)
-          await detectDistribution(db)
-          const format = json ? JSON.stringify : lineOf(stdout)
-          const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
-          await follow(db, project, position ?? 0, async (events) =>
-            print(stdout, events.map((event) => `${format(event)}\n`).join('')),
-          )
-        }),
+        onDatabase(
+          readConfig(env),
+          async (db) => {
+            await requireProject(db, project)
+            await detectDistribution(db)
+            const format = json ? JSON.stringify : lineOf(stdout)
+            const position = since === 'now' ? (await findLastPositions(db, project))?.events : since
+            await follow(db, project, position ?? 0, async (events) =>
+              print(stdout, events.map((event) => `${format(event)}\n`).join('')),
+            )
+          },
+          { queryTimeout_ms: QUERY_TIMEOUT_ms },
+        ),
       ),
     )
 

@@ -65,16 +65,16 @@ export async function openServer(
 }
 
 /**
- * Makes sure that sessions are kept, unless the connection string says that they are not.
+ * Makes sure that the database responds, and that sessions are kept, unless the connection string says that they are not.
  * @param setting that has the connection string
  * @throws Error when they are not, which says how to fix it
  */
 export async function refuseTransactionPooler(url: string, setting: string, options?: PoolOptions): Promise<void> {
-  if (usesPooler(url)) return
   // Sessions that others may use, too, must not get our settings.
   const pool = createPool(asPooler(url), options)
   try {
-    if (await keepsSessions(pool)) return
+    if (usesPooler(url)) await pool.query('SELECT')
+    if (usesPooler(url) || (await keepsSessions(pool))) return
   } finally {
     await pool.end()
   }
@@ -157,12 +157,15 @@ export interface OpenDatabase {
   abandon: () => void
 }
 
-/** Opens the database. @param signal gives that up, and then breaks the connections that are in use, as `abandon()` does */
-export async function openDatabase(location: DatabaseLocation, signal?: AbortSignal): Promise<OpenDatabase> {
+/**
+ * Opens the database.
+ * @param options.signal gives that up, and then breaks the connections that are in use, as `abandon()` does
+ */
+export async function openDatabase(location: DatabaseLocation, options: PoolOptions = {}): Promise<OpenDatabase> {
   await using cleanup = new AsyncDisposableStack()
-  const server = await openServer(location, { signal })
+  const server = await openServer(location, { signal: options.signal })
   cleanup.defer(() => server.release())
-  const pool = createPool(server.url, { signal })
+  const pool = createPool(server.url, options)
   const abandon = connectionBreaker(pool)
   const db = connectBy(pool)
   cleanup.defer(() => db.destroy())
@@ -175,14 +178,14 @@ export async function openDatabase(location: DatabaseLocation, signal?: AbortSig
 
 /**
  * Runs work on the database, its schema made sure of, and releases both the database and its server.
- * @param signal that of `openDatabase`
+ * @param options those of `openDatabase`
  */
 export async function withDatabase<T>(
   location: DatabaseLocation,
   work: (db: Database, url: string) => Promise<T>,
-  signal?: AbortSignal,
+  options?: PoolOptions,
 ): Promise<T> {
-  const { db, url, close } = await openDatabase(location, signal)
+  const { db, url, close } = await openDatabase(location, options)
   try {
     return await work(db, url)
   } finally {

@@ -1,11 +1,14 @@
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, open, writeFile } from 'node:fs/promises'
 import { PassThrough, Readable } from 'node:stream'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { runFlowtrail } from '../support/service.ts'
+import { kill, runFlowtrail } from '../support/service.ts'
 import { holdProject } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed, shell, temporaryDirectory } from './run.ts'
 
@@ -141,6 +144,22 @@ describe('import', () => {
     expect(process.stderr()).toBe('flowtrail: interrupted\n')
     await obstacle.release()
     expect(await printed(flowtrail('export', '--project', signal))).not.toContain('group')
+  })
+
+  test('that waits for a named pipe is ended by a signal', async () => {
+    const pipe = `${directory.path}/pipe`
+    await promisify(execFile)('mkfifo', [pipe])
+    // Opened for both, it waits for no reader, and the reader gets no end.
+    const writer = await open(pipe, 'r+')
+    onTestFinished(() => writer.close())
+    const process = runFlowtrail(['import', pipe], settings())
+    onTestFinished(() => kill(process))
+    // More than a pipe holds: the command has read some of it then. That it waits for more, nothing tells.
+    await writer.write(GOOD.repeat(5_000))
+    await sleep(500)
+    process.child.kill('SIGINT')
+    // By the signal itself if it waits.
+    expect(['SIGINT', 130]).toContain(await process.exit)
   })
 })
 

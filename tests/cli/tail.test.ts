@@ -5,8 +5,9 @@ import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
 import { run } from '../../src/cli/run.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, type Process, runFlowtrail } from '../support/service.ts'
-import { flowtrailWith } from './run.ts'
+import { flowtrailWith, untilPrinted } from './run.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
 
@@ -58,6 +59,19 @@ test('prints all events and then those that come, until it is interrupted', asyn
   expect(linesOf(process).at(-1)).toContain('  bought  {"plan": "pro"}  ')
   process.child.kill('SIGINT')
   expect([await process.exit, process.stderr()]).toEqual([130, ''])
+})
+
+test('fails when the database goes silent', async () => {
+  const proxy = await createDatabaseProxy(api.databaseUrl)
+  onTestFinished(() => proxy.close())
+  const process = runFlowtrail(['tail', '--project', 'demo', '--since', 'start'], {
+    DATABASE_URL: proxy.reach(api.databaseUrl),
+  })
+  onTestFinished(() => kill(process))
+  await untilPrinted(process, '\n')
+  proxy.freeze()
+  expect(await process.exit).toBe(1)
+  expect(process.stderr()).toMatch(/^flowtrail: Query read timeout\. The server takes connections/)
 })
 
 test('begins with what comes when it is not told where', async () => {

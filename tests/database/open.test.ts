@@ -12,12 +12,15 @@ import {
   openImportPool,
   openServer,
   openWritePool,
+  refuseTransactionPooler,
   withDatabase,
   withPool,
   withServer,
 } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
+import { asPooler } from '../../src/database/pooler-client.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { MIGRATIONS, schemaNumber } from '../support/next-release.ts'
 
 let database: TestDatabase
@@ -95,6 +98,17 @@ describe('work on the database', () => {
     expect(ended()).toBe(2)
   })
 })
+
+test.each([(url: string) => url, asPooler])(
+  'a database that is silent after the login is not waited for',
+  async (as) => {
+    const proxy = await createDatabaseProxy(database.url)
+    onTestFinished(() => proxy.close())
+    proxy.freezeAt('SELECT')
+    const opening = refuseTransactionPooler(as(proxy.reach(database.url)), 'DATABASE_URL', { queryTimeout_ms: 50 })
+    await expect(opening).rejects.toThrow('Query read timeout')
+  },
+)
 
 test('the connections for writing are in pipeline mode, with the options given', async () => {
   const pool = openWritePool(database.url, { max: 3 })
