@@ -1,4 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isDistributed } from '../database/distribution.ts'
+import { isOutage } from '../database/failures.ts'
 import type { Database } from '../database/pool.ts'
 import { deleteIdempotencyKeys, leastEventId } from '../queries/idempotency.ts'
 import { databaseTime_ms, selectProjects } from '../queries/projects.ts'
@@ -72,7 +74,17 @@ export class IdempotencyPruner {
     // Of the two clocks the one that is behind: one that is wrong by days must not delete what is young.
     const now_ms = Math.min(Date.now(), await databaseTime_ms(this.#db))
     const before = leastEventId(now_ms - this.#options.retention_days * DAY_ms)
-    for (const { project_id } of await selectProjects(this.#db)) await this.#pruneProject(project_id, before)
+    let failure: { error: unknown } | undefined
+    for (const { project_id } of await selectProjects(this.#db)) {
+      try {
+        await this.#pruneProject(project_id, before)
+      } catch (error) {
+        // A project may fail alone: too much of it is still to be read that was deleted, or its node of a cluster is away.
+        if (isOutage(error) && !isDistributed(this.#db)) throw error
+        failure ??= { error }
+      }
+    }
+    if (failure) throw failure.error
   }
 
   async #pruneProject(projectId: string, before: string): Promise<void> {
