@@ -166,7 +166,8 @@ async function untilNoneSees(db: Database, onWait: (reason: string) => void): Pr
       SELECT string_agg(name, ', ') AS older FROM (
         SELECT CASE WHEN pid = pg_backend_pid() THEN 'a transaction that writes, perhaps in another database'
           ELSE 'process ' || pid || ' (' || application_name || ')' END AS name, backend_xmin AS xmin
-        FROM pg_stat_activity WHERE datname = current_database() OR backend_type = 'walsender'
+        -- What sends to standby servers has no database; its type is not for all roles to see.
+        FROM pg_stat_activity WHERE datname = current_database() OR datname IS NULL
         UNION ALL SELECT 'replication slot ' || slot_name, xmin FROM pg_replication_slots
         UNION ALL SELECT 'replication slot ' || slot_name, catalog_xmin FROM pg_replication_slots
       ) seen WHERE age(xmin) > age(${next}::xid8::xid)`.execute(db)

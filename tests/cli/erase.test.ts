@@ -1,15 +1,18 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import { type EventEmitter, once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
 import path from 'node:path'
 import { Readable, Writable } from 'node:stream'
 import { sql } from 'kysely'
+import pg from 'pg'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { parseKey } from '../../src/domain/api-key.ts'
 import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
 import { rowsOf } from '../support/database.ts'
-import { runFlowtrail } from '../support/service.ts'
+import { kill, runFlowtrail } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed, untilPrinted } from './run.ts'
 
@@ -409,6 +412,50 @@ test('compact waits for transactions that may see what was erased', { timeout: 1
   await reader.query('COMMIT')
   expect(await compact.exit).toBe(0)
   expect(await filesWithTrace()).toEqual([])
+})
+
+/** A standby server without a slot, whose readers see what is deleted from now on. */
+async function startStandby(application_name: string) {
+  const client = new pg.Client({ connectionString: api.databaseUrl, application_name, replication: 'true' } as object)
+  client.on('error', () => {})
+  await client.connect()
+  const { rows } = await client.query('IDENTIFY_SYSTEM')
+  const { connection } = client as unknown as {
+    connection: EventEmitter & { stream: Socket; sendCopyFromChunk: (chunk: Buffer) => void }
+  }
+  const started = once(connection, 'replicationStart')
+  client.query(`START_REPLICATION PHYSICAL ${rows[0].xlogpos}`).catch(() => {})
+  await started
+  const { rows: snapshots } = await sql<{ xid: string }>`SELECT pg_current_xact_id()::text AS xid`.execute(api.db)
+  const feedback = Buffer.alloc(25)
+  feedback.write('h')
+  feedback.writeUInt32BE(Number(snapshots[0]?.xid), 9)
+  connection.sendCopyFromChunk(feedback)
+  const xmin = sql`SELECT FROM pg_stat_replication WHERE application_name = ${application_name} AND backend_xmin IS NOT NULL`
+  await expect.poll(async () => (await xmin.execute(api.db)).rows, { timeout: 30_000 }).toHaveLength(1)
+  return { stop: () => connection.stream.destroy() }
+}
+
+test('compact waits for a standby server, of whose sender an owner sees little', { timeout: 120_000 }, async () => {
+  const role = `reader_${randomBytes(8).toString('hex')}`
+  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
+  onTestFinished(async () => {
+    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
+  })
+  const standby = await startStandby(role)
+  onTestFinished(() => void standby.stop())
+  await printed(erase())
+  const url = new URL(api.databaseUrl)
+  url.username = role
+  url.password = 'x'
+  const compact = runFlowtrail(['compact'], { DATABASE_URL: url.href })
+  onTestFinished(() => kill(compact))
+  expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
+    new RegExp(`^Waiting for what began before and may see erased rows: .*process \\d+ \\(${role}\\)`),
+  )
+  standby.stop()
+  expect(await compact.exit).toBe(1)
+  expect(compact.stderr()).toContain('The role may not rewrite api_keys')
 })
 
 test('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
