@@ -5,7 +5,7 @@ import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pending
 import type { DB } from '../../generated/database.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { PipelinedDialect } from './pipelined-dialect.ts'
-import { connectionBreaker, createPool, type Database, type PoolOptions } from './pool.ts'
+import { connectionBreaker, createPool, type Database, IDLE_TRANSACTION_TIMEOUT_ms, type PoolOptions } from './pool.ts'
 import { asPooler, usesPooler } from './pooler-client.ts'
 import { keepsSessions } from './sessions.ts'
 
@@ -165,7 +165,7 @@ export async function openDatabase(location: DatabaseLocation, options: PoolOpti
   await using cleanup = new AsyncDisposableStack()
   const server = await openServer(location, { signal: options.signal })
   cleanup.defer(() => server.release())
-  const pool = createPool(server.url, options)
+  const pool = createPool(server.url, { idleTransactionTimeout_ms: IDLE_TRANSACTION_TIMEOUT_ms, ...options })
   const abandon = connectionBreaker(pool)
   const db = connectBy(pool)
   cleanup.defer(() => db.destroy())

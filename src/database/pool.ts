@@ -24,13 +24,21 @@ const SESSION_SETTINGS = {
   default_transaction_isolation: 'read committed',
 }
 
+/**
+ * How long a command may hold what it has locked without a word, in milliseconds: its machine may sleep, or its network be
+ * cut, and the project records nothing meanwhile.
+ */
+export const IDLE_TRANSACTION_TIMEOUT_ms = 60_000
+
 export interface PoolOptions {
   /** The most connections at once; 10 without it. */
   max?: number
   /** How long a query waits for a connection before it fails, in milliseconds. */
   connectionTimeout_ms?: number
-  /** How long PostgreSQL lets a statement run, and a transaction wait for the next, in milliseconds; 0 is without limit. */
+  /** How long PostgreSQL lets a statement run, in milliseconds; without limit without it. */
   statementTimeout_ms?: number
+  /** How long PostgreSQL lets a transaction wait for the next statement, in milliseconds; as long as one may run without it. */
+  idleTransactionTimeout_ms?: number
   /** How long a statement waits for a lock, in milliseconds; without it, as long as it may run. */
   lockTimeout_ms?: number
   /**
@@ -62,7 +70,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     statement_timeout: timeout,
     ...(options.lockTimeout_ms !== undefined && { lock_timeout: String(options.lockTimeout_ms) }),
     // When the network between is cut, the locks of a transaction do not last until TCP notices, after hours.
-    idle_in_transaction_session_timeout: timeout,
+    idle_in_transaction_session_timeout: String(options.idleTransactionTimeout_ms ?? timeout),
     idle_session_timeout: '0',
   }
   /** Destroys the connection if that takes too long: pg's own timeout ends with the login. */

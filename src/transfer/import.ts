@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import { setOnNodes } from '../database/distribution.ts'
+import { IDLE_TRANSACTION_TIMEOUT_ms } from '../database/pool.ts'
 import { isPooler } from '../database/pooler-client.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
 import { beginLongTransaction, LazyTransaction, NO_TIMEOUTS, type Timeouts } from './client.ts'
@@ -116,7 +117,7 @@ export async function importRecords(
   }
   const transaction = new LazyTransaction(connect, begin, keepsTables ? [EMPTY_TABLES] : [])
   try {
-    const summary = await importInto(transaction, input, { now, project_id, maxValues, onProgress, sizes })
+    const summary = await importInto(transaction, input, { now, project_id, maxValues, timeouts, onProgress, sizes })
     await transaction.commit()
     if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
     return summary
@@ -130,14 +131,14 @@ export async function importRecords(
 
 interface Importing
   extends Required<Pick<ImportOptions, 'onProgress'>>,
-    Pick<ImportOptions, 'now' | 'project_id' | 'maxValues'> {
+    Pick<ImportOptions, 'now' | 'project_id' | 'maxValues' | 'timeouts'> {
   sizes: ImportSizes
 }
 
 async function importInto(
   transaction: LazyTransaction,
   input: AsyncIterable<Buffer | string>,
-  { now, project_id, maxValues, onProgress, sizes }: Importing,
+  { now, project_id, maxValues, timeouts, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
   const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
@@ -164,6 +165,8 @@ async function importInto(
   await stage.finish()
 
   const client = await transaction.client()
+  // Input may take its time, but from now on projects are locked.
+  if (!timeouts) await client.query(LIMIT_IDLE_TIME)
   const merge = new Merge(client, await storedOn(client), stage.rows, now ?? new Date(), sizes, (step, merged_lines) =>
     onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
@@ -182,6 +185,8 @@ async function importInto(
     type_mismatches: merge.typeMismatches,
   }
 }
+
+const LIMIT_IDLE_TIME = `SET LOCAL idle_in_transaction_session_timeout = ${IDLE_TRANSACTION_TIMEOUT_ms}`
 
 /** What a transaction on a Citus cluster needs: keys of any number are sent to shards, where locks are waited for. */
 const setOnCluster = ({ lock_timeout } = NO_TIMEOUTS) =>

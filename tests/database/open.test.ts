@@ -85,6 +85,14 @@ describe('work on the database', () => {
     expect(ended()).toBe(4)
   })
 
+  test('keeps no locks without a word for longer than a minute', async () => {
+    await migrate(db)
+    const shown = await withDatabase({ databaseUrl: database.url, dataDir: '' }, (on) =>
+      sql`SHOW idle_in_transaction_session_timeout`.execute(on),
+    )
+    expect(shown.rows).toEqual([{ idle_in_transaction_session_timeout: '1min' }])
+  })
+
   test('has one connection of pg; it is closed afterwards, also when it fails', async () => {
     const { ended } = watchPools()
     const work = async (pool: pg.Pool) => {

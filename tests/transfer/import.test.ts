@@ -1,8 +1,9 @@
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { CUSTOM_EVENT } from '../../src/domain/event.ts'
+import { NO_TIMEOUTS } from '../../src/transfer/client.ts'
 import { type ImportError, type ImportProgress, importRecords } from '../../src/transfer/import.ts'
 import { holdLock } from '../support/waiting.ts'
 import {
@@ -22,6 +23,7 @@ import {
   toLines,
   version,
   view,
+  watchQueries,
 } from './fixture.ts'
 
 let database: Awaited<ReturnType<typeof openDatabase>>
@@ -134,6 +136,27 @@ test('reports the bytes and lines that it has read', async () => {
   expect(new Set(reading.map(({ merged_lines }) => merged_lines))).toEqual(new Set([0]))
   expect(reading.at(-1)?.lines).toBe(lines.length)
   expect(seen.at(-1)).toMatchObject({ phase: 'merging', bytes: bytes.at(-1), lines: lines.length })
+})
+
+test('waits for its input for any time, but keeps projects locked no longer than a minute without a word', async () => {
+  const watched = new Map<pg.PoolClient, string[]>()
+  const watch = (client: pg.PoolClient) => {
+    if (!watched.has(client)) watched.set(client, watchQueries(client).sql)
+  }
+  pool.on('acquire', watch)
+  onTestFinished(() => {
+    pool.off('acquire', watch)
+    vi.restoreAllMocks()
+  })
+  const LIMIT = 'SET LOCAL idle_in_transaction_session_timeout = 60000'
+  const statements = () => [...watched.values()].flat()
+  await load(pool, [project({ project_id: 'idle' }), group({ project_id: 'idle' })])
+  const at = statements().indexOf(LIMIT)
+  expect(at).toBeGreaterThan(statements().findIndex((text) => text.startsWith('BEGIN')))
+  expect(at).toBeLessThan(statements().findIndex((text) => text.includes('FOR NO KEY UPDATE')))
+  // That of an import over HTTP is limited from its beginning on.
+  await load(pool, [group({ project_id: 'idle' })], { timeouts: { ...NO_TIMEOUTS, statement_timeout: 60_000 } })
+  expect(statements().filter((text) => text === LIMIT)).toHaveLength(1)
 })
 
 describe('importing again', () => {
