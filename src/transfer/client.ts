@@ -23,7 +23,7 @@ export async function beginLongTransaction(
   await timedQuery(client, `BEGIN ISOLATION LEVEL ${isolation}`, 'BEGIN')
   const settings = { ...timeouts, jit: 'off', work_mem: '64MB', default_statistics_target: 10 }
   const calls = Object.entries(settings).map(([name, value]) => `set_config('${name}', '${value}', true)`)
-  await timedQuery(client, `SELECT ${calls.join(', ')}`, 'set_config')
+  await timedQuery(client, `SELECT ${calls}`, 'set_config')
 }
 
 /** Whether statements can be sent without waiting for the results of those before; COPY is then not possible. */

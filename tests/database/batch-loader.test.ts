@@ -60,7 +60,13 @@ test('a query without the ordinals of its input does not compile', () => {
 
 test('the keys of one turn are one statement, and each caller gets its own row', async () => {
   const sent = watchStatements()
-  const found = await Promise.all(['c', 'a', 'absent', 'b'].map((id) => findProject(db, id)))
+  const ids = ['c', 'a', 'absent', 'b']
+  // Whatever is asked for in the turn, also once something else is there.
+  const later = async (id: string, i: number) => {
+    for (let n = 0; n < 10 * i; n += 1) await undefined
+    return findProject(db, id)
+  }
+  const found = await Promise.all(ids.map(later))
   expect(found).toEqual([
     { project_id: 'c', name: 'Project c' },
     { project_id: 'a', name: 'Project a' },

@@ -76,6 +76,25 @@ describe.each([true, false])('with pipelining: %s, a client of a pooler', (pipel
     await expectNothingLeft()
   })
 
+  test('has them in a statement after a transaction, and in one that only speaks of a beginning', async () => {
+    const client = await pool.connect()
+    await client.query('BEGIN')
+    await client.query('COMMIT')
+    expect((await client.query(SHOW)).rows).toEqual([OURS])
+    expect((await client.query(`${SHOW}, 'we begin' AS text`)).rows).toEqual([{ ...OURS, text: 'we begin' }])
+    client.release()
+    await expectNothingLeft()
+  })
+
+  test('calls back, with parameters and without', async () => {
+    const client = await pool.connect()
+    const rows = (send: (done: (error: Error, result: pg.QueryResult) => void) => void) =>
+      new Promise((resolve, reject) => send((error, result) => (error ? reject(error) : resolve(result.rows))))
+    expect(await rows((done) => client.query('SELECT 1 AS n', done))).toEqual([{ n: 1 }])
+    expect(await rows((done) => client.query('SELECT $1::integer AS n', [2], done))).toEqual([{ n: 2 }])
+    client.release()
+  })
+
   test('does not take the warnings of one statement for those of others under way', async () => {
     const client = await pool.connect()
     const listeners = client.listenerCount('notice')

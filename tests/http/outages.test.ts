@@ -61,6 +61,12 @@ test('an outage lasts while requests fail, whatever the ping says, and while the
   expect(lines[1]).toMatchObject({ duration_s: 89, failed_requests: 31 })
 })
 
+test('an outage of which nothing is known has advice, too', () => {
+  const { lines, fail } = service()
+  fail(new Error('Connection terminated unexpectedly'))
+  expect(lines[0]?.msg).toMatch(/\. Check that PostgreSQL runs and that DATABASE_URL is right$/)
+})
+
 test('what is no outage is logged each time', () => {
   const { lines, fail } = service()
   fail(TIMED_OUT)

@@ -25,6 +25,7 @@ describe('a long transaction', () => {
   test('has no timeouts, and memory to sort', async () => {
     for (const name of ['statement_timeout', 'idle_in_transaction_session_timeout'])
       await client.query(`SET ${name} = 99`)
+    await client.query('SET jit = on')
     await beginLongTransaction(client, 'REPEATABLE READ')
     const names = [
       'transaction_isolation',
