@@ -36,7 +36,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: {
       'src/database/batch-loader.ts': [
         ['await setImmediate()', 'await undefined'],
-        ['    batches.set(project, batch)\n', ''],
+        ['    open.set(project, batch)\n', ''],
       ],
     },
   },

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Command, Option } from 'commander'
-import type pg from 'pg'
 import { type Config, readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
@@ -31,8 +30,8 @@ export async function loadDemo(
 ): Promise<void> {
   const progress = importProgress(stderr)
   try {
-    const load = (pool: pg.Pool) => importRecords(pool, demoLines(options), { onProgress: progress.update })
-    await withPool(url, load, { signal })
+    const importing = { onProgress: progress.update }
+    await withPool(url, (pool) => importRecords(pool, demoLines(options), importing), { signal })
   } finally {
     progress.stop()
   }

@@ -19,7 +19,7 @@ const PAGE_ROWS = 1_000
 /** How long one wait for events may last; another follows, unless the database is away. */
 const WAIT_ms = 5_000
 /** How long the database may be silent while a result is awaited, all of which are quick. */
-const QUERY_TIMEOUT_ms = 10_000
+const QUERY_TIMEOUT_ms = 5_000
 
 interface TailOptions {
   project: string

@@ -122,7 +122,10 @@ demo `,
     expect({ status, stderr }).toEqual({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
   })
 
-  test('--watch goes on while the database is away, and shows it again afterwards', async () => {
+  // The next three wait for seconds, together.
+  test.concurrent('--watch goes on while the database is away, and shows it again afterwards', async ({
+    onTestFinished,
+  }) => {
     const proxy = await createDatabaseProxy(api.databaseUrl)
     onTestFinished(() => proxy.close())
     proxy.cut()
@@ -149,7 +152,7 @@ demo `,
     expect([await process.exit, process.stderr()]).toEqual([130, ''])
   })
 
-  test('does not wait for an embedded PostgreSQL that another process starts', async () => {
+  test.concurrent('does not wait for an embedded PostgreSQL that another process starts', async () => {
     await using directory = await temporaryDirectory()
     const lock = path.join(directory.path, 'lock')
     await mkdir(lock)
@@ -162,7 +165,7 @@ demo `,
     expect(status).toMatchObject({ status: 1, stderr: 'flowtrail: The database cannot be read\n' })
   })
 
-  test('does not wait for a database that goes silent after the login', async () => {
+  test.concurrent('does not wait for a database that goes silent after the login', async ({ onTestFinished }) => {
     const proxy = await createDatabaseProxy(api.databaseUrl)
     onTestFinished(() => proxy.close())
     proxy.freezeAt('pg_backend_pid')
