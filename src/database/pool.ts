@@ -35,9 +35,9 @@ export interface PoolOptions {
   max?: number
   /** How long a query waits for a connection before it fails, in milliseconds. */
   connectionTimeout_ms?: number
-  /** How long PostgreSQL lets a statement run, in milliseconds; without limit without it. */
+  /** How long PostgreSQL lets a statement run, in milliseconds; any time if that is 0 or not given. */
   statementTimeout_ms?: number
-  /** How long PostgreSQL lets a transaction wait for the next statement, in milliseconds; as long as one may run without it. */
+  /** How long PostgreSQL lets a transaction wait for its next statement, in milliseconds; as long as a statement if not given. */
   idleTransactionTimeout_ms?: number
   /** How long a statement waits for a lock, in milliseconds; without it, as long as it may run. */
   lockTimeout_ms?: number

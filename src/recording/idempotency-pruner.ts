@@ -94,11 +94,15 @@ export class IdempotencyPruner {
     do {
       if (this.#closing.signal.aborted) return
       const start_ms = performance.now()
-      deleted = await deleteIdempotencyKeys(this.#db, projectId, { after, before }, chunkSize)
-      this.deleted += deleted.length
+      try {
+        deleted = await deleteIdempotencyKeys(this.#db, projectId, { after, before }, chunkSize)
+        this.deleted += deleted.length
+      } finally {
+        // After a failure too, which may have been a statement that took too long.
+        await this.#rest((performance.now() - start_ms) * REST)
+      }
       // Not from the beginning again: PostgreSQL reads deleted rows until no transaction can see them any more.
       after = deleted.reduce((greatest, id) => (id > greatest ? id : greatest), after)
-      await this.#rest((performance.now() - start_ms) * REST)
     } while (deleted.length === chunkSize)
   }
 }
