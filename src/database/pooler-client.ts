@@ -73,7 +73,12 @@ export function poolerClient(settings: Readonly<Record<string, string>>): new ()
       if ((this as unknown as { pipeline: boolean }).pipeline) {
         results.push(...(await Promise.allSettled(steps.map((step) => step()))))
       } else {
-        for (const step of steps) results.push(...(await Promise.allSettled([step()])))
+        for (const step of steps) {
+          const [result] = await Promise.allSettled([step()])
+          results.push(result)
+          // A connection that is silent or broken would only be waited for once more.
+          if (result.status === 'rejected' && !(result.reason instanceof pg.DatabaseError)) break
+        }
       }
       // The first error is the cause of the others.
       const failed = results.find((result) => result.status === 'rejected')

@@ -1,9 +1,10 @@
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { asPooler, usesPooler } from '../../src/database/pooler-client.ts'
 import { createTestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase, withSettings } from '../support/database.ts'
+import { createDatabaseProxy } from '../support/database-proxy.ts'
 
 let database: TestDatabase
 beforeAll(async () => {
@@ -131,6 +132,18 @@ describe.each([true, false])('with pipelining: %s, a client of a pooler', (pipel
     await client.query('DROP TABLE once')
     client.release()
   })
+})
+
+test('a client of a pooler waits for a silent connection once', async () => {
+  const proxy = await createDatabaseProxy(database.url)
+  onTestFinished(() => proxy.close())
+  proxy.freezeAt('BEGIN')
+  const pool = createPool(asPooler(proxy.reach(database.url)), { max: 1, queryTimeout_ms: 50 })
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  onTestFinished(() => query.mockRestore())
+  await expect(pool.query('SELECT')).rejects.toThrow('Query read timeout')
+  expect(query).toHaveBeenCalledTimes(1)
+  await pool.end()
 })
 
 test('a service has all its operations through such clients', async () => {
