@@ -77,9 +77,8 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
       onDatabase(readConfig(env), async (db) => {
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const creating = db.transaction().execute(async (trx) => {
-          const name = options.name ?? ''
           const key = await createKey(trx, options.project, {
-            name,
+            name: options.name ?? '',
             scopes: options.scope ?? DEFAULT_SCOPES,
             expires_at,
           })

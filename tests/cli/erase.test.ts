@@ -414,6 +414,19 @@ test('compact waits for transactions that may see what was erased', { timeout: 1
   expect(await filesWithTrace()).toEqual([])
 })
 
+/** A role that may read the tables but owns none, until the test has ended. */
+async function createReader(): Promise<{ role: string; url: string }> {
+  const role = `reader_${randomBytes(8).toString('hex')}`
+  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
+  onTestFinished(async () => {
+    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
+  })
+  const url = new URL(api.databaseUrl)
+  url.username = role
+  url.password = 'x'
+  return { role, url: url.href }
+}
+
 /** A standby server without a slot, whose readers see what is deleted from now on. */
 async function startStandby(application_name: string) {
   const client = new pg.Client({ connectionString: api.databaseUrl, application_name, replication: 'true' } as object)
@@ -437,18 +450,11 @@ async function startStandby(application_name: string) {
 }
 
 test('compact waits for a standby server, of whose sender an owner sees little', { timeout: 120_000 }, async () => {
-  const role = `reader_${randomBytes(8).toString('hex')}`
-  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
-  onTestFinished(async () => {
-    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
-  })
+  const { role, url } = await createReader()
   const standby = await startStandby(role)
   onTestFinished(() => void standby.stop())
   await printed(erase())
-  const url = new URL(api.databaseUrl)
-  url.username = role
-  url.password = 'x'
-  const compact = runFlowtrail(['compact'], { DATABASE_URL: url.href })
+  const compact = runFlowtrail(['compact'], { DATABASE_URL: url })
   onTestFinished(() => kill(compact))
   expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
     new RegExp(`^Waiting for what began before and may see erased rows: .*process \\d+ \\(${role}\\)`),
@@ -459,15 +465,8 @@ test('compact waits for a standby server, of whose sender an owner sees little',
 })
 
 test('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
-  const role = `reader_${randomBytes(8).toString('hex')}`
-  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
-  onTestFinished(async () => {
-    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
-  })
-  const url = new URL(api.databaseUrl)
-  url.username = role
-  url.password = 'x'
-  expect(await flowtrailWith({ DATABASE_URL: url.href })('compact')).toMatchObject({
+  const { url } = await createReader()
+  expect(await flowtrailWith({ DATABASE_URL: url })('compact')).toMatchObject({
     ...{ status: 1, stdout: '' },
     stderr: expect.stringContaining(
       'The role may not rewrite api_keys. Connect as the owner of the database and its tables\n',
