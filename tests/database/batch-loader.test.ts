@@ -181,8 +181,10 @@ describe('on a distributed database', () => {
     const [pid = 0] = await obstacle.waiting(1)
     const second = findByName(distributed, 'a', 'Project a')
     await setImmediate()
+    // Before it fails, which may be before the session that cancels it hears so.
+    const failure = expect(first).rejects.toMatchObject({ code: '57014' })
     await obstacle.query(`SELECT pg_cancel_backend(${pid})`)
-    await expect(first).rejects.toMatchObject({ code: '57014' })
+    await failure
     await obstacle.release()
     expect(await second).toEqual(NAME)
   })
