@@ -122,7 +122,7 @@ export function connectShared(url: string, { queryTimeout_ms, ...options }: Pool
 export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =>
   createPool(url, { ...options, pipeline: true })
 
-/** Longer than a flow runtime rests, since each connection for imports creates its temporary tables. */
+/** Longer than a flow runtime rests, since each connection for imports prepares its statements, and on a Citus cluster creates tables. */
 const IMPORT_IDLE_TIMEOUT_ms = 300_000
 
 /**
@@ -130,7 +130,7 @@ const IMPORT_IDLE_TIMEOUT_ms = 300_000
  */
 const IMPORT_MAX_LIFETIME_s = 3_600
 
-/** Opens a pool for imports over HTTP, whose connections keep temporary tables. */
+/** Opens a pool for imports over HTTP, whose connections keep prepared statements, and on a Citus cluster temporary tables. */
 export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool =>
   openWritePool(url, { idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms, maxLifetime_s: IMPORT_MAX_LIFETIME_s, ...options })
 

@@ -14,16 +14,20 @@ export const NO_TIMEOUTS: Timeouts = { statement_timeout: 0, idle_in_transaction
  * Begins a transaction with enough memory to sort, and with quick ANALYZEs: planning a merge takes table sizes and rough
  * selectivities, not PostgreSQL's default sample sizes.
  * @param isolation as in BEGIN ISOLATION LEVEL
+ * @param settings of the transaction, besides those
  */
 export async function beginLongTransaction(
   client: pg.ClientBase,
   isolation: string,
   timeouts = NO_TIMEOUTS,
+  settings: Record<string, string> = {},
 ): Promise<void> {
-  await timedQuery(client, `BEGIN ISOLATION LEVEL ${isolation}`, 'BEGIN')
-  const settings = { ...timeouts, jit: 'off', work_mem: '64MB', default_statistics_target: 10 }
-  const calls = Object.entries(settings).map(([name, value]) => `set_config('${name}', '${value}', true)`)
-  await timedQuery(client, `SELECT ${calls}`, 'set_config')
+  const begin = () => timedQuery(client, `BEGIN ISOLATION LEVEL ${isolation}`, 'BEGIN')
+  const all = { ...timeouts, jit: 'off', work_mem: '64MB', default_statistics_target: 10, ...settings }
+  const calls = Object.entries(all).map(([name, value]) => `set_config('${name}', '${value}', true)`)
+  const set = () => timedQuery(client, `SELECT ${calls}`, 'set_config')
+  if (isPipelined(client)) await Promise.all([begin(), set()])
+  else for (const run of [begin, set]) await run()
 }
 
 /** Whether statements can be sent without waiting for the results of those before; COPY is then not possible. */
@@ -49,23 +53,16 @@ export async function withClient<T>(pool: pg.Pool, work: (client: pg.PoolClient)
 export class LazyTransaction {
   readonly #connect: () => Promise<pg.PoolClient>
   readonly #begin: (client: pg.PoolClient) => Promise<void>
-  readonly #cleanUp: readonly string[]
   #begun: Promise<pg.PoolClient> | undefined
   #isKept = true
 
   /**
    * @param connect takes a connection of a pool
    * @param begin begins the transaction on it
-   * @param cleanUp the statements to run after a ROLLBACK
    */
-  constructor(
-    connect: () => Promise<pg.PoolClient>,
-    begin: (client: pg.PoolClient) => Promise<void>,
-    cleanUp: readonly string[],
-  ) {
+  constructor(connect: () => Promise<pg.PoolClient>, begin: (client: pg.PoolClient) => Promise<void>) {
     this.#connect = connect
     this.#begin = begin
-    this.#cleanUp = cleanUp
   }
 
   /** The connection, in the transaction. @throws database errors */
@@ -95,9 +92,9 @@ export class LazyTransaction {
     return this.#end('COMMIT')
   }
 
-  /** Ends the transaction without a trace. @throws database errors */
-  undo(): Promise<void> {
-    return this.#end('ROLLBACK', this.#cleanUp)
+  /** Ends the transaction without a trace. @param cleanUp the statements to run afterwards @throws database errors */
+  undo(cleanUp: readonly string[] = []): Promise<void> {
+    return this.#end('ROLLBACK', cleanUp)
   }
 
   async #end(command: 'COMMIT' | 'ROLLBACK', cleanUp: readonly string[] = []): Promise<void> {

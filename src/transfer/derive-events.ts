@@ -88,6 +88,7 @@ export const deriveEvents = ({ written, pageViews, singly }: Stored) => `
  * meanwhile does not change their order.
  */
 export const numberEvents = ({ lastPositions }: Stored) => `
+  WITH last_positions AS MATERIALIZED (${lastPositions})
   SELECT i.*, greatest(p.position, floor(extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
     + row_number() OVER (PARTITION BY i.project_id ORDER BY i.entry_id, i."timestamp", i.event_id, i.line) AS position
   FROM (
@@ -95,4 +96,4 @@ export const numberEvents = ({ lastPositions }: Stored) => `
     UNION ALL
     SELECT line, ${EVENT_COLUMNS} FROM ${DERIVED_EVENTS}
   ) i
-  LEFT JOIN (${lastPositions}) p ON p.project_id = i.project_id`
+  LEFT JOIN last_positions p ON p.project_id = i.project_id`

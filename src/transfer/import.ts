@@ -6,7 +6,7 @@ import type { TypeMismatch } from '../domain/identifier.ts'
 import { beginLongTransaction, LazyTransaction, NO_TIMEOUTS, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
-import { Merge, type MergeSizes } from './merge.ts'
+import { LOOK_UPS, Merge, type MergeSizes } from './merge.ts'
 import { limitsAt, parseLine, RECORD_TYPES, type RecordType } from './records.ts'
 import { Stage, TARGET_TABLES } from './stage.ts'
 import { storedOn } from './stored.ts'
@@ -77,11 +77,11 @@ export interface ImportSummary {
 
 /**
  * Imports newline-delimited JSON in one transaction (docs/semantics.md#import): all of it or nothing.
- * Memory holds one line and a few small batches (ADR 0012). Projects are locked against other writers only after the
- * input has ended.
+ * Memory holds one line and a few small batches, which temporary tables take, unless they are all (ADR 0012). Projects are locked
+ * against other writers only after the input has ended.
  *
- * @param pool in pipeline mode or not; its connections keep temporary tables, unless they are those of a pooler, or are closed
- * after a large import
+ * @param pool in pipeline mode or not; its connections are closed after a large import, and to a Citus cluster they keep temporary
+ * tables after a small one, unless they are those of a pooler
  * @param input bytes of UTF-8, or text
  * @throws ImportError for the first bad line; what the input throws; database errors
  */
@@ -104,26 +104,32 @@ export async function importRecords(
     return pool.connect()
   }
   const keepsTables = !isPooler(pool)
+  let cleanUp: string[] = []
+  /** With tables for the rows, unless the stage holds all of them. */
   const begin = async (client: pg.PoolClient) => {
     const stored = await storedOn(client)
-    if (keepsTables) {
+    const isHeld = !stored.isCopied && stage.held(sizes.small_rows) !== undefined
+    if (!isHeld && keepsTables) {
       await ensureTables(client, stored)
-      // The coordinator of a cluster does not know how large tables are, and plans nothing that reads them.
-      if (!stored.isCopied) await renewPlans(client)
+      cleanUp = [EMPTY_TABLES]
     }
-    await beginLongTransaction(client, 'READ COMMITTED', timeouts)
+    // The coordinator of a cluster does not know how large tables are, and plans nothing that reads them.
+    if (!stored.isCopied && keepsTables) await renewPlans(client)
+    await beginLongTransaction(client, 'READ COMMITTED', timeouts, isHeld ? LOOK_UPS : {})
     if (stored.isCopied) await client.query(setOnCluster(timeouts))
-    if (!keepsTables) await client.query(createTablesOfTransaction(stored))
+    if (!isHeld && !keepsTables) await client.query(createTablesOfTransaction(stored))
   }
-  const transaction = new LazyTransaction(connect, begin, keepsTables ? [EMPTY_TABLES] : [])
+  const transaction = new LazyTransaction(connect, begin)
+  const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   try {
-    const summary = await importInto(transaction, input, { now, project_id, maxValues, timeouts, onProgress, sizes })
+    const importing = { now, project_id, maxValues, timeouts, onProgress, sizes }
+    const summary = await importInto(transaction, stage, input, importing)
     await transaction.commit()
     if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
     return summary
   } catch (error) {
     // Any other may have come while rows were being sent.
-    if (error instanceof ImportConflict) await transaction.undo()
+    if (error instanceof ImportConflict) await transaction.undo(cleanUp)
     else await transaction.close(error as Error)
     throw error
   }
@@ -137,10 +143,10 @@ interface Importing
 
 async function importInto(
   transaction: LazyTransaction,
+  stage: Stage,
   input: AsyncIterable<Buffer | string>,
   { now, project_id, maxValues, timeouts, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
-  const stage = new Stage(() => transaction.client(), sizes.batch_characters)
   const splitter = new LineSplitter()
   let bytes = 0
 
@@ -162,13 +168,20 @@ async function importInto(
     await addLines(splitter.push(buffer))
   }
   await addLines(splitter.end())
-  await stage.finish()
-
+  const held = stage.held(sizes.small_rows)
   const client = await transaction.client()
+  const stored = await storedOn(client)
+  const rows = stored.isCopied ? undefined : held
+  if (!rows) await stage.finish()
   // Input may take its time, but from now on projects are locked.
   if (!timeouts) await client.query(LIMIT_IDLE_TIME)
-  const merge = new Merge(client, await storedOn(client), stage.rows, now ?? new Date(), sizes, (step, merged_lines) =>
-    onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
+  const merge = new Merge(
+    client,
+    stored,
+    { counts: stage.rows, held: rows },
+    now ?? new Date(),
+    sizes,
+    (step, merged_lines) => onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
   )
   // PostgreSQL's statistics of the tables quote their rows, and would last as long as the session.
   if (!merge.isSmall) transaction.closeAtEnd()

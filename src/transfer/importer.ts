@@ -60,7 +60,7 @@ export class Importer {
   readonly #connections: Usage
   readonly #buffered_bytes: Usage
 
-  /** @param pool in pipeline mode. Its connections are the imports' own, since they keep temporary tables */
+  /** @param pool in pipeline mode. Its connections are the imports' own, since they may keep temporary tables */
   constructor(pool: pg.Pool, options: Partial<ImporterOptions> = {}) {
     const { lockTimeout_ms, buffered_bytes, onTypeMismatch, onImport, readsPosition } = { ...DEFAULTS, ...options }
     const { max } = pool.options

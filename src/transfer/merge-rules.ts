@@ -98,14 +98,16 @@ export function givenColumns(kind: StagedKind): string[] {
   return [...key, ...immutable, ...firstWins, ...lastWins]
 }
 
-/** The temporary table with one row per record: its first line, and its values merged from all of its lines. */
+// The names that follow are those of temporary tables, or of what takes their place in a small import (row-expressions.ts).
+
+/** The table with one row per record: its first line, and its values merged from all of its lines. */
 export const mergedTable = (kind: StagedKind) => `merged_${TARGET_TABLES[kind]}`
 
-/** The temporary table of the ids of the projects that the lines belong to. */
+/** The table of the ids of the projects that the lines belong to. */
 export const AFFECTED_PROJECTS = 'affected_projects'
 
 /**
- * The temporary table of what events refer to: each pair of an entry and a version, with the first line that has it,
+ * The table of what events refer to: each pair of an entry and a version, with the first line that has it,
  * whether any of its lines leaves out what is derived, and whether any is a page view. It is much shorter than the lines.
  */
 export const REFERENCED_ENTRIES = 'referenced_entries'
@@ -113,13 +115,13 @@ export const REFERENCED_ENTRIES = 'referenced_entries'
 /** The table in which to look for the first line of a kind that refers to a parent. */
 export const referencesTable = (kind: StagedKind) => (kind === 'event' ? REFERENCED_ENTRIES : stagedTable(kind))
 
-/** The temporary table of the events that are on several lines, with the first of the lines. */
+/** The table of the events that are on several lines, with the first of the lines. */
 export const DUPLICATE_EVENTS = 'duplicate_events'
 
-/** The temporary table of the lines of events that left something out, completed with the derived values. */
+/** The table of the lines of events that left something out, completed with the derived values. */
 export const DERIVED_EVENTS = 'derived_events'
 
-/** The temporary table of the lines of all events, completed, with their positions and in their order. */
+/** The table of the lines of all events, completed, with their positions and in their order. */
 export const NUMBERED_EVENTS = 'numbered_events'
 
 /** SQL for the digest of the identifier that the id of a contact is. */

@@ -16,16 +16,16 @@ import {
   REFERENCED_ENTRIES,
 } from './merge-rules.ts'
 import { storePageViews } from './page-views.ts'
-import { STAGED_KINDS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
+import { RowExpressions } from './row-expressions.ts'
+import { STAGED_KINDS, type StagedKind, type StagedRows, stagedTable, TARGET_TABLES } from './stage.ts'
 import { COPIED, COPIES, COPY_OF_PROJECTS, type Copy, IN_PLACE, type Stored } from './stored.ts'
 import { filledBy } from './tables.ts'
 
 /**
- * Makes the planner look stored rows up by their keys. It has no statistics of the staged rows, and its plans are kept while
- * tables grow, which it would scan otherwise (tests/transfer/small.test.ts).
+ * The settings of a transaction that make the planner look stored rows up by their keys. It has no statistics of rows that are held,
+ * and its plans are kept while tables grow, which it would scan otherwise (tests/transfer/small.test.ts).
  */
-const PREFER_LOOK_UPS = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-  set_config('enable_mergejoin', 'off', true)`
+export const LOOK_UPS = { enable_seqscan: 'off', enable_hashjoin: 'off', enable_mergejoin: 'off' }
 
 /** The counts of one kind of record. */
 interface MergeCounts {
@@ -76,16 +76,25 @@ const typeMismatches = ({ tables }: Stored) => `
 
 const queriesOf = (stored: Stored) => ({
   projectChecks: projectChecks(stored),
-  indirectProjectChecks: indirectProjectChecks(stored),
+  missingProjectChecks: [...projectChecks(stored), ...indirectProjectChecks(stored)],
   checks: checks(stored),
   typeMismatches: typeMismatches(stored),
 })
 const QUERIES_IN_PLACE = queriesOf(IN_PLACE)
 const QUERIES_OF_COPIES = queriesOf(COPIED)
 
+/** What a merge reads: all rows of the stage, either held or in its tables. */
+export interface Staged {
+  /** How many rows of each kind there are. */
+  counts: Record<StagedKind, number>
+  held: StagedRows | undefined
+}
+
 interface Statement {
   sql: string
   values?: unknown[]
+  /** What it is called; without it, as its step. */
+  query?: string
   onResult?: (result: pg.QueryResult) => void
 }
 
@@ -115,16 +124,17 @@ const LOCK_PROJECTS = `SELECT count(*) = (SELECT count(*) FROM ${AFFECTED_PROJEC
 const LOCK_PROJECT = 'SELECT FROM projects WHERE project_id = $1 FOR NO KEY UPDATE'
 
 /**
- * Merges the rows that a {@link Stage} has loaded into the target tables, in the client's open transaction.
+ * Merges the rows of a {@link Stage} into the target tables, in the client's open transaction.
  *
  * Many rows are merged in chunks, planned with statistics of the staged rows. For a few, planning would take longer than the
- * work: the same statements are prepared once on each connection.
+ * work: the same statements are prepared once on each connection, and rows that the stage holds are their parameters.
  */
 export class Merge {
   readonly #client: pg.ClientBase
   readonly #stored: Stored
   readonly #queries: ReturnType<typeof queriesOf>
   readonly #rows: Record<StagedKind, number>
+  readonly #expressions: RowExpressions | undefined
   /** The kinds that have rows. */
   readonly #kinds: StagedKind[]
   /** Whether there are few rows, of which the planner needs no statistics. */
@@ -146,13 +156,12 @@ export class Merge {
 
   /**
    * @param stored where the client's database has what is stored
-   * @param rows how many rows of each kind are staged
    * @param onStep called at each step with its name and how many lines are merged so far
    */
   constructor(
     client: pg.ClientBase,
     stored: Stored,
-    rows: Record<StagedKind, number>,
+    { counts, held }: Staged,
     now: Date,
     { chunk_pages, small_rows }: MergeSizes,
     onStep: (step: string, mergedLines: number) => void,
@@ -160,11 +169,16 @@ export class Merge {
     this.#client = client
     this.#stored = stored
     this.#queries = stored.isCopied ? QUERIES_OF_COPIES : QUERIES_IN_PLACE
-    this.#rows = rows
-    this.#kinds = STAGED_KINDS.filter((kind) => rows[kind] > 0)
-    this.isSmall = STAGED_KINDS.reduce((sum, kind) => sum + rows[kind], 0) <= small_rows
+    this.#rows = counts
+    this.#expressions = held && new RowExpressions(held)
+    this.#kinds = STAGED_KINDS.filter((kind) => counts[kind] > 0)
+    const rows = STAGED_KINDS.reduce((sum, kind) => sum + counts[kind], 0)
+    this.isSmall = stored.isCopied ? rows <= small_rows : held !== undefined
     this.#counts = Object.fromEntries(
-      STAGED_KINDS.map((kind) => [kind, { records: rows[kind], added: 0, updated: 0 }]),
+      STAGED_KINDS.map((kind) => [
+        kind,
+        { records: this.#expressions?.count(kind) ?? counts[kind], added: 0, updated: 0 },
+      ]),
     ) as Record<StagedKind, MergeCounts>
     this.#now = now
     this.#chunk_pages = chunk_pages
@@ -176,34 +190,34 @@ export class Merge {
     const issues: ImportIssue[] = []
     const findIssues = (checks: Check[]) => this.#firstIssues(checks, (issue) => issues.push(issue))
 
-    this.#step('deduplicating')
-    await this.#run([
-      ...(this.isSmall && !this.#stored.isCopied ? [{ sql: PREFER_LOOK_UPS }] : []),
-      ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
-      ...this.#kinds.filter((kind) => kind !== 'event').flatMap((kind) => this.#deduplicate(kind)),
-      ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),
-      ...this.#fill(AFFECTED_PROJECTS),
-      ...(this.#stored.isCopied ? [this.#findProjects()] : []),
-    ])
+    if (!this.#expressions) await this.#deduplicate()
     this.#step('locking projects')
     let areLocked = false
     while (!areLocked && issues.length === 0) {
-      await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.projectChecks)])
-      if (this.#rows.project > 0) await this.#run(await this.#insertProjects())
+      if (this.#rows.project > 0) {
+        await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.projectChecks)])
+        await this.#run(await this.#insertProjects())
+      }
       areLocked = await this.#lockProjects()
       // A project that could not be locked never existed or was deleted meanwhile: unless a line creates it, that is an issue.
-      if (!areLocked) await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.indirectProjectChecks)])
+      if (!areLocked) await this.#run([...this.#copyProjects(), ...findIssues(this.#queries.missingProjectChecks)])
     }
     this.#step('checking')
     await this.#run([
-      ...(this.#rows.project > 0 ? this.#copyProjects() : []),
+      ...this.#copyProjects(),
       ...this.#copyStored(),
       ...findIssues(this.#queries.checks),
       ...this.#findTypeMismatches(),
     ])
     const issue = issues.reduce<ImportIssue | undefined>(earlierIssue, undefined)
     if (issue) throw new ImportConflict(issue)
-    for (const kind of this.#kinds) await this.#write(kind)
+    const writes: Statement[] = []
+    for (const kind of this.#kinds) {
+      writes.push(...(await this.#writesOf(kind)))
+      // Those that wait for no result of an earlier one take one round trip.
+      if (!this.#expressions) await this.#run(writes.splice(0))
+    }
+    await this.#run(writes)
     return this.#counts
   }
 
@@ -214,10 +228,12 @@ export class Merge {
 
   /** Runs statements in their order: those of a small merge in one round trip if the connection can. */
   async #run(statements: Statement[]): Promise<void> {
-    const query = this.#query
-    const run = async ({ sql: text, values = [], onResult = () => {} }: Statement) => {
-      const statement = { text, values, ...(this.isSmall && { name: nameOf(query, text) }) }
-      onResult(await timedQuery(this.#client, statement, query))
+    const step = this.#query
+    const run = async ({ sql, values = [], query = step, onResult = () => {} }: Statement) => {
+      const statement = this.#expressions?.statement(sql, values) ?? { text: sql, values }
+      onResult(
+        await timedQuery(this.#client, { ...statement, ...(this.isSmall && { name: nameOf(query, sql) }) }, query),
+      )
     }
     if (this.isSmall && isPipelined(this.#client)) await Promise.all(statements.map(run))
     else for (const statement of statements) await run(statement)
@@ -297,10 +313,20 @@ export class Merge {
     return [{ sql, onResult: ({ rowCount }) => onCount(Number(rowCount)) }, ...this.#analyze(table)]
   }
 
-  #deduplicate(kind: StagedKind): Statement[] {
-    return this.#fill(mergedTable(kind), (rows) => {
-      this.#counts[kind].records = rows
-    })
+  /** Fills the tables that the rest reads, with the lines of each record merged. */
+  async #deduplicate(): Promise<void> {
+    this.#step('deduplicating')
+    const mergeLines = (kind: StagedKind) =>
+      this.#fill(mergedTable(kind), (rows) => {
+        this.#counts[kind].records = rows
+      })
+    await this.#run([
+      ...this.#kinds.flatMap((kind) => this.#analyze(stagedTable(kind))),
+      ...this.#kinds.filter((kind) => kind !== 'event').flatMap(mergeLines),
+      ...(this.#rows.event > 0 ? this.#summarizeEvents() : []),
+      ...this.#fill(AFFECTED_PROJECTS),
+      ...(this.#stored.isCopied ? [this.#findProjects()] : []),
+    ])
   }
 
   /** Collects what events refer to, and which events are on several lines. */
@@ -324,20 +350,27 @@ export class Merge {
     return this.#rows.identifier > 0 ? [{ sql: this.#queries.typeMismatches, onResult }] : []
   }
 
-  /** Finds the issue on the first line of each check, in the order of the checks. */
+  /** Finds the issue on the first line of each check, in the order of the checks of a kind. */
   #firstIssues(checks: Check[], onIssue: (issue: ImportIssue) => void): Statement[] {
-    return checks
-      .filter(({ kind }) => this.#kinds.includes(kind))
-      .map(({ sql, message }) => ({
-        sql: `${sql} LIMIT 1`,
-        onResult: ({ rows: [row] }) => row && onIssue({ ...row, message }),
-      }))
+    return this.#kinds.flatMap((kind) => {
+      const ofKind = checks.filter((check) => check.kind === kind)
+      if (ofKind.length === 0) return []
+      const queries = ofKind.map(
+        ({ sql }, check) => `(SELECT ${check} AS check, line, field::text FROM (${sql} LIMIT 1) found)`,
+      )
+      const onResult = ({ rows }: pg.QueryResult<{ check: number; line: number; field: string }>) => {
+        for (const { check, line, field } of rows) onIssue({ line, field, message: (ofKind[check] as Check).message })
+      }
+      return [{ sql: `${queries.join(' UNION ALL ')} ORDER BY 1`, onResult }]
+    })
   }
 
-  async #write(kind: StagedKind): Promise<void> {
+  /** The statements that write the rows of a kind, which needs those written before. */
+  async #writesOf(kind: StagedKind): Promise<Statement[]> {
     this.#step(TARGET_TABLES[kind])
-    if (kind === 'event') await this.#run([...this.#fill(DERIVED_EVENTS), ...this.#fill(NUMBERED_EVENTS)])
-    const mayConflict = (this.isSmall && !this.#stored.isCopied) || (await this.#mayConflict(kind))
+    if (kind === 'event' && !this.#expressions)
+      await this.#run([...this.#fill(DERIVED_EVENTS), ...this.#fill(NUMBERED_EVENTS)])
+    const mayConflict = this.#expressions !== undefined || (await this.#mayConflict(kind))
     const chunks = await this.#chunksOf(rowsToWrite(kind))
     // Identifiers are on the lines of their contacts.
     const lines = kind === 'identifier' ? 0 : this.#rows[kind]
@@ -350,7 +383,7 @@ export class Merge {
     })
     const updates = mayConflict ? chunks.flatMap((chunk) => this.#update(kind, chunk)) : []
     const pageViews = kind === 'event' ? await this.#storePageViews() : []
-    await this.#run([...inserts, ...updates, ...pageViews])
+    return [...inserts, ...updates, ...pageViews].map((statement) => ({ ...statement, query: this.#query }))
   }
 
   async #storePageViews(): Promise<Statement[]> {

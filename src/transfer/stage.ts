@@ -71,9 +71,17 @@ function encode(value: unknown): string {
   return SPECIAL.test(text) ? text.replace(/[\\\t\n\r]/g, (special) => ESCAPES[special] as string) : text
 }
 
-/** The rows of a kind that wait to be sent, each with its line. */
+interface StagedRow {
+  line: number
+  row: object
+}
+
+/** The rows of each kind. */
+export type StagedRows = Record<StagedKind, StagedRow[]>
+
+/** The rows of a kind that wait to be sent. */
 interface Batch {
-  rows: { line: number; row: object }[]
+  rows: StagedRow[]
   /** How long the lines are. */
   characters: number
 }
@@ -115,6 +123,18 @@ export class Stage {
     return this.#sendFull('identifier') ?? this.#sendFull(record.type)
   }
 
+  /** All rows, if they are no more than that and none of them has been sent. */
+  held(most: number): StagedRows | undefined {
+    const rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, this.#batches[kind].rows])) as StagedRows
+    const isHeld = STAGED_KINDS.every((kind) => rows[kind].length === this.rows[kind])
+    return isHeld && this.count <= most ? rows : undefined
+  }
+
+  /** How many rows were added. */
+  get count(): number {
+    return STAGED_KINDS.reduce((sum, kind) => sum + this.rows[kind], 0)
+  }
+
   /** Sends the remaining rows and waits until PostgreSQL has stored all of them. */
   async finish(): Promise<void> {
     await this.#sending
@@ -124,7 +144,7 @@ export class Stage {
     else for (const [kind, rows] of batches) await copy(client, kind, rows)
   }
 
-  #addRow(kind: StagedKind, row: Batch['rows'][number], characters: number): void {
+  #addRow(kind: StagedKind, row: StagedRow, characters: number): void {
     const batch = this.#batches[kind]
     this.rows[kind] += 1
     batch.rows.push(row)
@@ -136,7 +156,7 @@ export class Stage {
   }
 
   /** The rows of a kind, which are not kept. */
-  #take(kind: StagedKind): Batch['rows'] {
+  #take(kind: StagedKind): StagedRow[] {
     const { rows } = this.#batches[kind]
     this.#batches[kind] = noRows()
     return rows
@@ -153,20 +173,23 @@ export class Stage {
   }
 }
 
-async function copy(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']): Promise<void> {
+async function copy(client: pg.ClientBase, kind: StagedKind, rows: StagedRow[]): Promise<void> {
   const stream = client.query(copyFrom(`COPY ${stagedTable(kind)} (line, ${COLUMNS[kind].join(', ')}) FROM STDIN`))
   stream.end(Buffer.from(rows.map(({ line, row }) => encodeRow(kind, line, row)).join('')))
   await finished(stream)
 }
 
-async function insert(client: pg.ClientBase, kind: StagedKind, rows: Batch['rows']): Promise<void> {
+async function insert(client: pg.ClientBase, kind: StagedKind, rows: StagedRow[]): Promise<void> {
   const table = stagedTable(kind)
   await timedQuery(client, {
     name: table,
     text: `INSERT INTO ${table} SELECT * FROM json_populate_recordset(NULL::${table}, $1)`,
-    values: [JSON.stringify(rows.map(({ line, row }) => ({ line, ...row })))],
+    values: [asJson(rows)],
   })
 }
+
+/** Rows as objects with the names of the columns. */
+export const asJson = (rows: StagedRow[]): string => JSON.stringify(rows.map(({ line, row }) => ({ line, ...row })))
 
 /** A row in COPY's text format. */
 function encodeRow(kind: StagedKind, line: number, row: object): string {

@@ -113,8 +113,8 @@ export async function renewPlans(client: pg.ClientBase): Promise<void> {
 const connections = new WeakMap<pg.ClientBase, Promise<unknown>>()
 
 /**
- * Creates the temporary tables of imports, which a connection keeps: creating them takes longer than a small import. No
- * transaction may be open. A COMMIT empties them.
+ * Creates the temporary tables of imports, which a connection keeps: creating them takes longer than a small import into a Citus
+ * cluster. No transaction may be open. A COMMIT empties them.
  */
 export async function ensureTables(client: pg.ClientBase, stored: Stored): Promise<void> {
   const created = connections.get(client) ?? client.query(createTables(stored, 'DELETE ROWS'))

@@ -208,15 +208,6 @@ test.each([
   expect(error.message).toContain(`Content-Type: ${NDJSON}`)
 })
 
-test('an import that is refused leaves no space to read again', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 1 })
-  onTestFinished(() => pool.end())
-  const orphans = Buffer.from(linesOf(Array.from({ length: 100 }, (_, i) => view('nowhere', i))))
-  await expect(new Importer(pool).import('demo', Readable.from([orphans]))).rejects.toThrow('nothing was imported')
-  const { rows } = await pool.query("SELECT pg_relation_size('staged_events')::integer AS size")
-  expect(rows).toEqual([{ size: 0 }])
-})
-
 test('a large import leaves nothing of its records in the statistics of its tables', async () => {
   const pool = openWritePool(api.databaseUrl, { max: 1 })
   onTestFinished(() => pool.end())

@@ -165,8 +165,8 @@ describe('of a service', () => {
     })
     expect(childrenOf(request)).toEqual(
       expect.arrayContaining([
-        ...['BEGIN', 'staged_contacts', 'merge_deduplicating', 'merge_locking_projects', 'merge_checking'],
-        ...['merge_contacts', 'merge_contact_identifiers', 'COMMIT'],
+        ...['BEGIN', 'merge_locking_projects', 'merge_checking', 'merge_contacts'],
+        ...['merge_contact_identifiers', 'COMMIT'],
       ]),
     )
     const exported = receiver.requests.map(({ body }) => String(body)).join('\n')

@@ -18,8 +18,7 @@ describe('a transaction that begins when it is needed', () => {
   })
 
   const begin = async (client: pg.PoolClient) => void (await client.query('BEGIN'))
-  const transaction = (cleanUp: string[] = [], beginning = begin) =>
-    new LazyTransaction(() => pool.connect(), beginning, cleanUp)
+  const transaction = (beginning = begin) => new LazyTransaction(() => pool.connect(), beginning)
   const stored = async () => (await pool.query('SELECT n FROM t ORDER BY n')).rows.map(({ n }) => n)
   test('keeps its connection after a COMMIT, and begins anew', async () => {
     const one = transaction()
@@ -36,9 +35,9 @@ describe('a transaction that begins when it is needed', () => {
   })
 
   test('ends without a connection when it was not needed', async () => {
-    const one = transaction(['INSERT INTO t VALUES (0)'])
+    const one = transaction()
     await one.commit()
-    await one.undo()
+    await one.undo(['INSERT INTO t VALUES (0)'])
     await one.close(new Error('unused'))
     expect(pool.totalCount).toBe(1)
     expect(await stored()).toEqual([])
@@ -54,22 +53,22 @@ describe('a transaction that begins when it is needed', () => {
   })
 
   test('is undone by its ROLLBACK, then cleaned up by statements of their own', async () => {
-    const one = transaction(['INSERT INTO t VALUES (7)', 'UPDATE t SET n = n + 1'])
+    const one = transaction()
     await (await one.client()).query('INSERT INTO t VALUES (1)')
-    await one.undo()
+    await one.undo(['INSERT INTO t VALUES (7)', 'UPDATE t SET n = n + 1'])
     expect(pool.totalCount).toBe(1)
     expect(await stored()).toEqual([8])
   })
 
   test('closes a connection on which it cannot begin, end or clean up', async () => {
-    const failing = transaction([], async (client) => void (await client.query('BEGIN NONSENSE')))
+    const failing = transaction(async (client) => void (await client.query('BEGIN NONSENSE')))
     await expect(failing.client()).rejects.toThrow('syntax error')
     expect(pool.totalCount).toBe(0)
     await failing.close(new Error('after the first'))
 
-    const unclean = transaction(['NONSENSE'])
+    const unclean = transaction()
     await unclean.client()
-    await expect(unclean.undo()).rejects.toThrow('syntax error')
+    await expect(unclean.undo(['NONSENSE'])).rejects.toThrow('syntax error')
     expect(pool.totalCount).toBe(0)
     expect(await stored()).toEqual([])
   })

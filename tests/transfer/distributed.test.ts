@@ -119,6 +119,15 @@ test.each(HOW)('both forms store and report the same %s', async (_, isPipelined,
   for (const one of PROJECTS) expect(await dump(distributed.reads, one)).toBe(await dump(plain.reads, one))
 })
 
+test('an import that is refused leaves no space to read again', async () => {
+  const { imports } = await open(true, true)
+  await load(imports, BASE)
+  const orphans = Array.from({ length: 100 }, (_, i) => view(`v${i}`, 1, i, { entry_id: 'nowhere' }))
+  await expect(load(imports, orphans)).rejects.toThrow('no entry with this id')
+  const { rows } = await imports.query("SELECT pg_relation_size('staged_events')::integer AS size")
+  expect(rows).toEqual([{ size: 0 }])
+})
+
 test.each(HOW)('each statement on stored rows names their project as a value %s', async (_, isPipelined, sizes) => {
   const { imports } = await open(true, isPipelined)
   onTestFinished(() => void vi.restoreAllMocks())

@@ -64,6 +64,13 @@ test.each([0, 10])('a small import looks rows up, with plans made when there wer
   expect(read).toBeLessThan(400)
 })
 
+test('a small import makes no temporary tables, whether it is refused or not', async () => {
+  await load(pool, visit('without-tables', 3))
+  await expect(load(pool, [view('orphan', 1, 1, { entry_id: 'nowhere' })])).rejects.toThrow('no entry with this id')
+  const { rows } = await pool.query('SELECT relname FROM pg_class WHERE relnamespace = pg_my_temp_schema()')
+  expect(rows).toEqual([])
+})
+
 test('a connection goes on after a column is added, as by a migration', async () => {
   await load(pool, visit('before', 1))
   await database.pool.query(`DO $$
