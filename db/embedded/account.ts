@@ -1,6 +1,6 @@
 /** PostgreSQL refuses to run as root, so root needs a strategy for launching it as another user. */
 import { type ChildProcess, execFile, type SpawnOptions, spawn } from 'node:child_process'
-import { readFile, stat } from 'node:fs/promises'
+import { chown, readFile, stat } from 'node:fs/promises'
 import { promisify } from 'node:util'
 
 interface LaunchStrategy {
@@ -56,6 +56,11 @@ export async function chooseAccount(
       ? 'it refuses to run as root, and no other account can access it and the data directory: run as an ordinary user'
       : 'check that this user may access the data directory'
   throw new Error(`The embedded PostgreSQL cannot run: ${advice}, or ${alternative}. (${failures.join('; ')})`)
+}
+
+/** Gives a file to a user. Sandboxes such as systemd's refuse the system call, so it is left out where it changes nothing. */
+export async function changeOwner(path: string, owner: number): Promise<void> {
+  if ((await stat(path)).uid !== owner) await chown(path, owner, -1)
 }
 
 async function launchStrategies(home: string): Promise<LaunchStrategy[]> {

@@ -1,12 +1,13 @@
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { chown, mkdtemp, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { mkdtemp, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { type Account, chooseAccount } from './account.ts'
+import { type Account, changeOwner, chooseAccount } from './account.ts'
 import { findBinaries } from './binaries.ts'
 import { hasCode, liveProcess } from './process-registry.ts'
+import { isSameFile } from './same-file.ts'
 import { connectionString, PORT, SocketDirectory } from './socket.ts'
 
 /** Long, since after a crash PostgreSQL first replays up to max_wal_size of its write-ahead log. */
@@ -14,6 +15,8 @@ const START_TIMEOUT_ms = 300_000
 /** How long a fast shutdown may take before we request an immediate one, and that one before we give up. */
 const STOP_TIMEOUT_ms = 30_000
 const POLL_INTERVAL_ms = 30
+/** How long after a transient failure the server is launched again. */
+const RELAUNCH_ms = 250
 const MAX_LOG_bytes = 16 * 1024 * 1024
 
 /** Settings that differ from PostgreSQL's defaults. The log omits statements and details: they contain personal data. */
@@ -103,9 +106,12 @@ export class Cluster {
 
   /**
    * Makes sure that the server is running and accepts connections, whatever state it or the cluster is in.
-   * @throws Error with the last lines of PostgreSQL's log when it does not start; the signal's reason when that aborts
+   *
+   * @param mayRestart whether a running server that cannot be reached may be restarted, which breaks the connections of its users
+   * @throws Error with the last lines of PostgreSQL's log when it does not start, or with advice when it cannot be reached; the
+   * signal's reason when that aborts
    */
-  async ensureRunning(signal?: AbortSignal): Promise<RunningServer> {
+  async ensureRunning(mayRestart: () => Promise<boolean>, signal?: AbortSignal): Promise<RunningServer> {
     const deadline_ms = Date.now() + START_TIMEOUT_ms
     let launch: Launch | undefined
     try {
@@ -114,10 +120,14 @@ export class Cluster {
         const postmaster = await this.#postmaster()
         if (!postmaster) {
           if (!launch || hasExited(launch.child)) {
-            if (launch) await this.#throwUnlessTransient(launch)
+            if (launch) {
+              await this.#throwUnlessTransient(launch)
+              await sleep(RELAUNCH_ms)
+            }
             launch = await this.#launch()
           }
         } else if (await this.#isUnreachable(postmaster)) {
+          if (!(await mayRestart())) throw new Error(await this.#unreachable(postmaster))
           this.#options.log('the socket of the running PostgreSQL is missing; restarting it')
           await this.#shutDown(postmaster)
         } else {
@@ -169,8 +179,21 @@ export class Cluster {
     const lines = await this.#pidFile()
     const pid = Number(lines[0])
     const live = pid > 0 ? await liveProcess(pid) : undefined
-    if (!live?.command.includes(`-D ${this.#directory} `)) return undefined
+    if (!live || !(await this.#isOwn(pid, live.command))) return undefined
     return { pid, startTime: live.startTime, ready: lines[7]?.trim() === 'ready' }
+  }
+
+  /** Whether a process runs in this cluster, which a server may have been told by another path, such as that of a bind mount. */
+  async #isOwn(pid: number, command: string): Promise<boolean> {
+    if (command.includes(`-D ${this.#directory} `)) return true
+    return /\bpostgres\b/.test(command) && (await isSameFile(`/proc/${pid}/cwd`, this.#directory))
+  }
+
+  async #unreachable({ pid }: Postmaster): Promise<string> {
+    return (
+      `PostgreSQL (pid ${pid}) runs on ${this.#directory} for other processes, and its socket is not visible here: ` +
+      `if it is in a /tmp of their own, as of a service of systemd, set their TMPDIR to a directory that all of you see`
+    )
   }
 
   /** Whether no new connection can be made, for example because /tmp was cleaned. */
@@ -227,7 +250,7 @@ export class Cluster {
       if (name.startsWith('initdb-')) await rm(join(this.#dataDir, name), { recursive: true, force: true })
     }
     const directory = await mkdtemp(join(this.#dataDir, 'initdb-'))
-    await chown(directory, account.owner, -1)
+    await changeOwner(directory, account.owner)
     const options = [
       '--encoding=UTF8',
       '--locale=C',

@@ -1,15 +1,20 @@
 /**
  * Registrations of processes as files in a directory. A file name identifies its process so precisely that it is never
- * reused: anyone who finds that process dead may delete the file without racing others.
+ * reused: anyone who finds that process dead may delete the file without racing others. A process that cannot be seen, since it is
+ * in another pid namespace or the system hides it, is taken for alive as long as it touches its file.
  */
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { readdir, readFile, readlink, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 
-const FILE_NAME = /^(?<pid>\d+)-(?<startTime>\w+)-\w+$/
+const FILE_NAME = /^(?<pid>\d+)-(?<startTime>\w+)-(?:(?<namespace>\d*)_)?\w+$/
+
+const TOUCH_INTERVAL_ms = 1_000
+/** So long no process is too busy to touch its file, and a container that was killed is back no sooner than it has to wait. */
+const SILENCE_ms = 5_000
 
 interface LiveProcess {
   /** Together with the pid, distinguishes this process from a later one with the same pid. */
@@ -51,29 +56,70 @@ async function fromPs(pid: number): Promise<LiveProcess | undefined> {
   return { startTime: started.replaceAll(/\W/g, ''), command: `${command} ` }
 }
 
+/** What tells the pid namespace of this process from others of the machine; empty where there is only one. */
+async function pidNamespace(): Promise<string> {
+  const link = await readlink('/proc/self/ns/pid').catch(() => '')
+  return link.replaceAll(/\D/g, '')
+}
+
+const touching = new Map<string, NodeJS.Timeout>()
+
 /** Registers this process in `directory`; it may hold several registrations. @returns the name to unregister */
 export async function register(directory: string): Promise<string> {
   const self = await liveProcess(process.pid)
   if (!self) throw new Error('Cannot find this process in the process list; is /proc mounted?')
-  const name = `${process.pid}-${self.startTime}-${randomBytes(4).toString('hex')}`
-  await writeFile(join(directory, name), '', { flag: 'wx' })
+  const name = `${process.pid}-${self.startTime}-${await pidNamespace()}_${randomBytes(4).toString('hex')}`
+  const file = join(directory, name)
+  await writeFile(file, '', { flag: 'wx' })
+  const touch = () => utimes(file, new Date(), new Date()).catch(() => {}) // who deleted it had reason to
+  touching.set(file, setInterval(touch, TOUCH_INTERVAL_ms).unref())
   return name
 }
 
 export async function unregister(directory: string, name: string): Promise<void> {
-  await rm(join(directory, name), { force: true })
+  const file = join(directory, name)
+  clearInterval(touching.get(file))
+  touching.delete(file)
+  await rm(file, { force: true })
 }
 
 /** The registrations of live processes. Deletes those of dead ones. */
 export async function liveRegistrations(directory: string): Promise<string[]> {
   const live: string[] = []
   for (const name of await readdir(directory)) {
-    const { pid, startTime } = name.match(FILE_NAME)?.groups ?? {}
-    if (!pid) continue
-    if ((await liveProcess(Number(pid)))?.startTime === startTime) live.push(name)
+    if (!FILE_NAME.test(name)) continue
+    if (await isLive(directory, name)) live.push(name)
     else await unregister(directory, name)
   }
   return live
+}
+
+/** The registrations of processes in other pid namespaces, such as containers, that are probably alive. */
+export async function foreignRegistrations(directory: string): Promise<string[]> {
+  const own = await pidNamespace()
+  const isForeign = (name: string) => (name.match(FILE_NAME)?.groups?.namespace ?? own) !== own
+  return (await liveRegistrations(directory)).filter(isForeign)
+}
+
+async function isLive(directory: string, name: string): Promise<boolean> {
+  const { pid, startTime, namespace } = name.match(FILE_NAME)?.groups ?? {}
+  const own = await pidNamespace()
+  if ((namespace ?? own) === own) {
+    const live = await liveProcess(Number(pid))
+    if (live) return live.startTime === startTime
+    if (!isHidden(Number(pid))) return false
+  }
+  const touched_ms = (await stat(join(directory, name)).catch(() => undefined))?.mtimeMs ?? 0
+  return Date.now() - touched_ms < SILENCE_ms
+}
+
+/** Whether there is a process of another user with this pid, which /proc does not show, as with systemd's ProtectProc. */
+function isHidden(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    return hasCode(error, 'EPERM')
+  }
 }
 
 /**

@@ -5,16 +5,21 @@
  *
  * The data directory contains `postgres` (the cluster), `postgres.log`, `socket` (a symlink to the directory of the
  * socket), and `users` and `lock`, with a file for each process that uses the server, or is starting or stopping it.
- * These processes must see each other: one machine, one pid namespace.
+ * These processes must be on one machine and in one pid namespace.
  */
 import type { ChildProcess } from 'node:child_process'
 import { mkdir, realpath } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Advice, Cluster } from './cluster.ts'
-import { liveRegistrations, register, unregister, withLock } from './process-registry.ts'
+import { foreignRegistrations, liveRegistrations, register, unregister, withLock } from './process-registry.ts'
 
 /** Short, since a check only reads two small files. The exit of a child process is noticed without it. */
 const SUPERVISION_INTERVAL_ms = 1_000
+
+/** Longer than a process that has been killed is taken for alive. */
+const FOREIGN_TIMEOUT_ms = 6_000
+const FOREIGN_POLL_INTERVAL_ms = 200
 
 export interface EmbeddedServer {
   /** Connection string of the database `name` (over the Unix socket). */
@@ -43,8 +48,8 @@ const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it wi
 
 /**
  * Starts the embedded PostgreSQL of a data directory, or uses the running one.
- * @throws Error with advice when it is not installed for this platform, cannot run under this account, or the data is of
- * another major version; with the last lines of PostgreSQL's log when it does not start; the signal's reason when that
+ * @throws Error with advice when it is not installed for this platform, cannot run under this account, the data is of another major
+ * version, or processes use it that are in another container or whose socket cannot be seen; with the last lines of PostgreSQL's log when it does not start; the signal's reason when that
  * aborts first
  */
 export async function useEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
@@ -60,10 +65,13 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
     await unregister(users, user)
     if ((await liveRegistrations(users)).length === 0) await cluster.stop()
   }
+  // One that is supervised is restarted in any case, and the other users connect again.
+  const mayRestart = async () => options.supervise === true || (await liveRegistrations(users)).length === 1
   const start = async () => {
+    await waitForForeign(users, dataDir, signal)
     const user = await register(users)
     try {
-      return { user, ...(await cluster.ensureRunning(signal)) }
+      return { user, ...(await cluster.ensureRunning(mayRestart, signal)) }
     } catch (error) {
       await endUse(user).catch(() => {}) // the first error is more informative
       throw error
@@ -86,6 +94,24 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
   }
 }
 
+/**
+ * Waits until no process of another pid namespace uses the server. One that a killed container left is gone in a few seconds.
+ * @throws Error if there is one that is alive
+ */
+async function waitForForeign(users: string, dataDir: string, signal?: AbortSignal): Promise<void> {
+  const deadline_ms = performance.now() + FOREIGN_TIMEOUT_ms
+  while ((await foreignRegistrations(users)).length > 0) {
+    signal?.throwIfAborted()
+    if (performance.now() > deadline_ms) {
+      throw new Error(
+        `${dataDir} is in use by a process of another container (or pid namespace), and two PostgreSQLs would destroy the data: ` +
+          'run commands in the same container, for example with `docker exec`, or use a PostgreSQL of your own',
+      )
+    }
+    await sleep(FOREIGN_POLL_INTERVAL_ms)
+  }
+}
+
 /** Keeps the server running until the returned function is called. */
 function supervise(cluster: Cluster, child: ChildProcess | undefined, lock: string, log: (message: string) => void) {
   const end = new AbortController()
@@ -93,7 +119,7 @@ function supervise(cluster: Cluster, child: ChildProcess | undefined, lock: stri
     if (await cluster.isRunning()) return
     log('PostgreSQL has stopped; restarting it')
     const start = async () => {
-      const { child } = await cluster.ensureRunning(end.signal)
+      const { child } = await cluster.ensureRunning(async () => true, end.signal)
       child?.once('exit', check)
     }
     await withLock(lock, start, end.signal)

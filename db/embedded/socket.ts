@@ -1,8 +1,10 @@
-import { chown, lstat, mkdir, mkdtemp, readlink, rm, rmdir, stat, symlink } from 'node:fs/promises'
+import { lstat, mkdir, mkdtemp, readFile, readlink, rm, rmdir, stat, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
+import { changeOwner } from './account.ts'
 import { hasCode } from './process-registry.ts'
+import { isSameFile } from './same-file.ts'
 
 export const PORT = '5432'
 const SOCKET = `.s.PGSQL.${PORT}`
@@ -25,16 +27,28 @@ export class SocketDirectory {
     this.#prefix = prefix
   }
 
-  /** Its path if it exists and belongs to the cluster's owner: in a world-writable directory others may take its name. */
+  /**
+   * Its path if it exists, belongs to the cluster's owner, since in a world-writable directory others may take its name, and has not
+   * the socket of another cluster, to which the symlink of a copied data directory points.
+   */
   async find(): Promise<string | undefined> {
     try {
       const path = await readlink(this.#link)
       const [found, { uid }] = [await lstat(path), await stat(this.#cluster)]
-      return found.isDirectory() && found.uid === uid ? path : undefined
+      return found.isDirectory() && found.uid === uid && !(await this.#isOfOther(path)) ? path : undefined
     } catch (error) {
       if (hasCode(error, 'ENOENT')) return undefined
       throw error
     }
+  }
+
+  /** Whether the lock file beside the socket, with the pid and the cluster of its server, is that of another. */
+  async #isOfOther(path: string): Promise<boolean> {
+    const [pid, directory] = await linesOf(join(path, `${SOCKET}.lock`))
+    if (!directory || (await isSameFile(directory, this.#cluster))) return false
+    // The cluster may have had another path when the server started.
+    const exists = (await stat(directory).catch(() => undefined)) !== undefined
+    return exists || pid !== (await linesOf(join(this.#cluster, 'postmaster.pid')))[0]
   }
 
   async hasSocket(): Promise<boolean> {
@@ -53,7 +67,7 @@ export class SocketDirectory {
       return found
     }
     const path = (await this.#recreate()) ?? (await mkdtemp(join(parentDirectory(owner, this.#prefix), this.#prefix)))
-    await chown(path, owner, -1)
+    await changeOwner(path, owner)
     await rm(this.#link, { force: true })
     await symlink(path, this.#link)
     return path
@@ -75,6 +89,8 @@ export class SocketDirectory {
     if (path) await rmdir(path).catch(() => {})
   }
 }
+
+const linesOf = async (file: string) => (await readFile(file, 'utf8').catch(() => '')).split('\n')
 
 /** TMPDIR, unless another user may lack access to it or the socket's path would be too long. */
 function parentDirectory(owner: number, prefix: string): string {

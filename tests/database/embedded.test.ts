@@ -10,10 +10,12 @@ import {
   readdir,
   readFile,
   readlink,
+  rename,
   rm,
   rmdir,
   stat,
   symlink,
+  utimes,
   writeFile,
 } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -22,7 +24,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import pg from 'pg'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { findBinaries } from '../../db/embedded/binaries.ts'
 import { liveProcess, liveRegistrations, register, withLock } from '../../db/embedded/process-registry.ts'
 import { type EmbeddedOptions, type EmbeddedServer, useEmbeddedServer } from '../../db/embedded/server.ts'
@@ -223,8 +225,45 @@ describe('several users', () => {
   })
 })
 
+describe('a process in another pid namespace', () => {
+  /** Its registration: the pid and the start time say nothing here. */
+  const FOREIGN = '1-0-1_0'
+  const registration = () => join(dataDir, 'users', FOREIGN)
+  beforeEach(async () => {
+    await copyCluster()
+    await mkdir(join(dataDir, 'users'))
+    await writeFile(registration(), '')
+  })
+
+  test('is not joined by a second PostgreSQL', async () => {
+    const touch = setInterval(() => utimes(registration(), new Date(), new Date()), 500)
+    onTestFinished(() => clearInterval(touch))
+    await expect(use()).rejects.toThrow(`${dataDir} is in use by a process of another container`)
+    expect(await isThere(join(dataDir, 'postgres/postmaster.pid'))).toBe(false)
+    expect(await isThere(registration())).toBe(true)
+  })
+
+  test('that was killed is forgotten', async () => {
+    await utimes(registration(), new Date(0), new Date(0))
+    const { url } = await use()
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+    expect(await isThere(registration())).toBe(false)
+  })
+})
+
 describe('after a crash', () => {
   beforeEach(copyCluster)
+
+  test('a server that was started by another path, such as that of a bind mount, is found', async () => {
+    const { child } = await useElsewhere()
+    const pid = await postmasterPid()
+    await kill(child)
+    await rename(dataDir, `${dataDir}-moved`)
+    dataDir = `${dataDir}-moved`
+    const server = await use()
+    expect(await postmasterPid()).toBe(pid)
+    expect(await query(server.url, 'SELECT 1')).toEqual([[1]])
+  })
 
   test('a supervised server comes back with what was committed', async () => {
     const { url, release } = await use({ supervise: true })
@@ -283,11 +322,38 @@ describe('the directory of the socket', () => {
   beforeEach(copyCluster)
 
   test('is recreated when it was removed under a running server', async () => {
-    const first = await use()
+    const { child, url } = await useElsewhere()
+    await kill(child)
     await rm(await readlink(join(dataDir, 'socket')), { recursive: true })
     const second = await use()
-    expect(second.url).toBe(first.url)
-    expect(await query(first.url, 'SELECT 1')).toEqual([[1]])
+    expect(second.url).toBe(url)
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('is not recreated for a command while others use the server, whose connections would break', async () => {
+    const { url } = await useElsewhere()
+    const pid = await postmasterPid()
+    const socket = await readlink(join(dataDir, 'socket'))
+    // As it is for a command beside a service with a /tmp of its own.
+    await rename(socket, `${socket}-hidden`)
+    await expect(use()).rejects.toThrow(`PostgreSQL (pid ${pid}) runs on ${dataDir}/postgres for other processes`)
+    await rename(`${socket}-hidden`, socket)
+    expect(await postmasterPid()).toBe(pid)
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+  })
+
+  test('is not that of the original when the data directory is copied', async () => {
+    const original = await use()
+    await original.release()
+    await promisify(execFile)('cp', ['-a', dataDir, `${dataDir}-copy`])
+    const again = await use()
+    await query(again.url, 'CREATE TABLE kept AS SELECT 1')
+    const copy = await use({ dataDir: `${dataDir}-copy`, supervise: true })
+    expect(copy.url).not.toBe(again.url)
+    expect(await query(again.url, 'SELECT * FROM kept')).toEqual([[1]])
+    expect(await query(copy.url, "SELECT to_regclass('kept') IS NULL")).toEqual([[true]])
+    await copy.release()
+    expect(await query(again.url, 'SELECT * FROM kept')).toEqual([[1]])
   })
 
   test('is recreated by supervision too, or only the socket', async () => {
