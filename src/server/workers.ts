@@ -27,8 +27,14 @@ interface Member {
   listening_ms?: number
   /** Why it could not listen. */
   failure?: string
-  /** Resolves to how it has ended, and whether that was in order. */
-  ended: Promise<{ end: string; isOrderly: boolean }>
+  ended: Promise<End>
+}
+
+interface End {
+  /** How a worker has ended. */
+  end: string
+  /** Whether that was in order. */
+  isOrderly: boolean
 }
 
 /** The workers of a server, by number, from 1 on. One that ends is replaced until `stop`. */
@@ -94,30 +100,41 @@ export class Workers {
     // How many in a row have ended too soon.
     let early = 0
     while (!signal.aborted) {
-      const member = this.#start(worker)
-      this.#members.set(worker, member)
-      const { end, isOrderly } = await member.ended
-      this.#members.delete(worker)
-      this.#metrics.end(worker)
-      const { listening_ms, failure = end } = member
+      const { end, isOrderly, listening_ms, failure } = await this.#run(worker)
       const hasListened = listening_ms !== undefined
       if (signal.aborted) {
-        const reason = member.failure === undefined ? '' : `: ${member.failure}`
+        const reason = failure === undefined ? '' : `: ${failure}`
         if (hasListened && !isOrderly) this.#cutOff.push(`${end} while it drained${reason}`)
         return
       }
-      if (!hasListened) this.#setFailed(worker, failure)
+      if (!hasListened) this.#setFailed(worker, failure ?? end)
       early = hasListened && performance.now() - listening_ms >= STABLE_ms ? 0 : early + 1
       // One that has listened is replaced at once, unless the one before it ended too soon as well.
       const waits = early - (hasListened ? 1 : 0)
       const wait_ms = waits > 0 ? Math.min(MAX_WAIT_ms, MIN_WAIT_ms * 2 ** (waits - 1)) : 0
-      this.#log.error({ worker, failure: member.failure }, `${end}; starting another in ${wait_ms / 1_000} s`)
+      this.#log.error({ worker, failure }, `${end}; starting another in ${wait_ms / 1_000} s`)
       await sleep(wait_ms, undefined, { signal }).catch(() => {})
     }
   }
 
-  #start(worker: number): Member {
-    const child = cluster.fork()
+  /** Runs a worker until it ends. */
+  async #run(worker: number): Promise<End & Pick<Member, 'listening_ms' | 'failure'>> {
+    let child: Worker
+    try {
+      child = cluster.fork()
+    } catch (error) {
+      // Node has an event for some failures to start a process; others, such as for want of memory, it throws.
+      return { end: `worker ${worker}: ${(error as Error).message}`, isOrderly: false }
+    }
+    const member = this.#start(worker, child)
+    this.#members.set(worker, member)
+    const ended = await member.ended
+    this.#members.delete(worker)
+    this.#metrics.end(worker)
+    return { ...ended, listening_ms: member.listening_ms, failure: member.failure }
+  }
+
+  #start(worker: number, child: Worker): Member {
     const channel = new Channel<WorkerFunctions>(child, {
       onListening: (url) => {
         member.listening_ms = performance.now()
@@ -134,7 +151,7 @@ export class Workers {
       },
       metrics: () => this.#collectMetrics(),
     } satisfies SupervisorFunctions)
-    const ended = new Promise<{ end: string; isOrderly: boolean }>((resolve) => {
+    const ended = new Promise<End>((resolve) => {
       child.on('exit', (status, signal) => {
         const how = signal ? `was ended by ${signal}` : `ended with status ${status}`
         resolve({ end: `worker ${worker} (pid ${child.process.pid}) ${how}`, isOrderly: status === 0 })

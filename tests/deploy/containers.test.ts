@@ -76,7 +76,9 @@ test.each([
   ['127.0.0.2', (port: string) => ({ HOST: '127.0.0.2', PORT: port })],
   ['127.0.0.1', (port: string) => ({ ADMIN_PORT: port })],
   ['127.0.0.2', (port: string) => ({ ADMIN_HOST: '127.0.0.2', ADMIN_PORT: port })],
-])('the image is healthy if the server is ready at %s, where the settings say', async (host, settings) => {
+  // A port that fetch refuses.
+  ['127.0.0.3', (port: string) => ({ HOST: '127.0.0.3', PORT: port }), 10_080],
+])('the image is healthy if the server is ready at %s, where the settings say', async (host, settings, own = 0) => {
   const dockerfile = (await sample('docker/Dockerfile')).replaceAll('\\\n', '')
   const [, command] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile) ?? []
   // The image has the package, which is JavaScript.
@@ -84,7 +86,7 @@ test.each([
   const [program, ...args] = JSON.parse(inCheckout)
   let status = 200
   const server = createServer(({ url }, response) => response.writeHead(url === '/readyz' ? status : 404).end())
-  server.listen(0, host)
+  server.listen(own, host)
   await once(server, 'listening')
   onTestFinished(() => void server.close())
   const { port } = server.address() as AddressInfo

@@ -46,7 +46,7 @@ async function startNginx(ports: string[]): Promise<{ address: string; errors: (
     await rm(directory, { recursive: true })
   })
   const address = `http://127.0.0.1:${port}`
-  await expect.poll(() => fetch(`${address}/livez`).then(({ status }) => status)).toBe(200)
+  await expect.poll(() => fetch(`${address}/openapi.json`).then(({ status }) => status)).toBe(200)
   return { address, errors: () => errors }
 }
 
@@ -69,6 +69,7 @@ test(
       await database.drop()
     })
     const nginx = await startNginx(ports)
+    expect((await fetch(`${nginx.address}/metrics`)).status).toBe(404)
     const document = await fetch(`${nginx.address}/openapi.json`, {
       headers: { 'x-forwarded-host': 'elsewhere.example' },
     })

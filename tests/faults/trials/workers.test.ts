@@ -188,6 +188,25 @@ test('a worker that ends again and again is replaced less and less often', async
   }
 })
 
+test('a worker for which the system has no memory is started later, and the other one serves on', async () => {
+  // Node throws this error, where it has an event for others.
+  const lacksMemory = `
+    import cluster from 'node:cluster'
+    const { fork } = cluster
+    let forks = 0
+    cluster.fork = () => {
+      forks += 1
+      if (forks === 3) throw new Error('spawn ENOMEM')
+      return fork()
+    }`
+  await start({ NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(lacksMemory)}` })
+  const pid = pidOf(1)
+  process.kill(pid, 'SIGKILL')
+  await logged(({ msg }) => msg === 'worker 1: spawn ENOMEM; starting another in 2 s')
+  while (pids().get(1) === pid) expect((await send('/livez')).status).toBe(200)
+  await openBoth()
+})
+
 describe('a stop', () => {
   test.each(['the supervisor', 'all processes, as the Ctrl-C of a terminal'])(
     'of %s lets every worker drain',
