@@ -2,8 +2,8 @@
 import { DatabaseSync } from 'node:sqlite'
 
 // With WAIT=30 it goes on and receives events as they happen.
-const { FLOWTRAIL_URL, FLOWTRAIL_PROJECT = '', FLOWTRAIL_KEY = '', WAIT = '0' } = process.env
-const project = `${FLOWTRAIL_URL}/projects/${encodeURIComponent(FLOWTRAIL_PROJECT)}`
+const { FLOWTRAIL_URL = '', FLOWTRAIL_PROJECT = '', FLOWTRAIL_KEY = '', WAIT = '0' } = process.env
+const project = `${FLOWTRAIL_URL.replace(/\/$/, '')}/projects/${encodeURIComponent(FLOWTRAIL_PROJECT)}`
 
 async function read<Row>(feed: string, after: number, wait = '0') {
   const url = `${project}/${feed}?direction=ASC&limit=1000&after=${after}&wait=${wait}`
@@ -17,6 +17,8 @@ copy.exec('PRAGMA secure_delete = ON') // overwrites what is erased
 copy.exec('CREATE TABLE IF NOT EXISTS events (event_id TEXT PRIMARY KEY, position INTEGER UNIQUE, event TEXT)')
 copy.exec("CREATE INDEX IF NOT EXISTS contact ON events (json_extract(event, '$.contact_id'))")
 copy.exec('CREATE TABLE IF NOT EXISTS erasures (position INTEGER PRIMARY KEY)')
+const copied = copy.prepare("SELECT json_extract(event, '$.project_id') AS project FROM events LIMIT 1").get()?.project
+if (copied !== undefined && copied !== FLOWTRAIL_PROJECT) throw new Error(`this is a copy of the project ${copied}`)
 const insert = copy.prepare('INSERT OR REPLACE INTO events VALUES (?, ?, ?)')
 const erase = copy.prepare("DELETE FROM events WHERE json_extract(event, '$.contact_id') = ? AND position < ?")
 const keep = copy.prepare('INSERT OR IGNORE INTO erasures VALUES (?)')

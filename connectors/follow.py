@@ -3,7 +3,7 @@ import json, os, sqlite3, sys
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-project = f"{os.environ['FLOWTRAIL_URL']}/projects/{quote(os.environ['FLOWTRAIL_PROJECT'], '')}"
+project = f"{os.environ['FLOWTRAIL_URL'].rstrip('/')}/projects/{quote(os.environ['FLOWTRAIL_PROJECT'], '')}"
 wait = os.environ.get('WAIT', '0')  # 30 to go on and receive events as they happen
 
 def read(feed, after, wait='0'):
@@ -17,6 +17,9 @@ copy.execute('PRAGMA secure_delete = ON')  # overwrites what is erased
 copy.execute('CREATE TABLE IF NOT EXISTS events (event_id TEXT PRIMARY KEY, position INTEGER UNIQUE, event TEXT)')
 copy.execute("CREATE INDEX IF NOT EXISTS contact ON events (json_extract(event, '$.contact_id'))")
 copy.execute('CREATE TABLE IF NOT EXISTS erasures (position INTEGER PRIMARY KEY)')
+copied = copy.execute("SELECT json_extract(event, '$.project_id') FROM events LIMIT 1").fetchone()
+if copied and copied[0] != os.environ['FLOWTRAIL_PROJECT']:
+    sys.exit(f'{sys.argv[1]} is a copy of the project {copied[0]}')
 is_more = True
 while is_more:
     # The copy's own greatest positions, committed with their rows: nothing is missed, wherever this stops.

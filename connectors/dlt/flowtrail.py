@@ -48,6 +48,8 @@ ENTRY = columns(
     # The last erasure when the entry was read: that of its contact has a greater position, unless the contact has come back.
     optional="erasure_position",
 )
+# An entry that is updated while all are read comes twice, and its newest state counts.
+ENTRY["updated_at"]["dedup_sort"] = "desc"
 EVENT = columns(
     required="event_id entry_id contact_id project_id group_id module_id module_version_number timestamp event_type"
     " recorded_at position",
@@ -106,15 +108,15 @@ def flowtrail(
         columns=VERSION,
     )
     def module_versions(page: list[dict[str, Any]]) -> Records:
-        """Versions never change, so each is read once."""
-        known_by_module = dlt.current.resource_state().setdefault("known", {})
+        """Versions never change, so each is read once, unless a restored backup lacked it and it was saved anew."""
+        saved_by_module = dlt.current.resource_state().setdefault("saved_at", {})
         for module in page:
-            known = known_by_module.setdefault(module["module_id"], [])
-            before = set(known)
+            saved = saved_by_module.setdefault(module["module_id"], {})
             for versions in pages(of_module(module, "/versions")):
-                new = [version["version_number"] for version in versions if version["version_number"] not in before]
+                listed = {str(version["version_number"]): version["saved_at"] for version in versions}
+                new = {number: saved_at for number, saved_at in listed.items() if saved.get(number) != saved_at}
                 yield [one(of_module(module, f"/versions/{number}")) for number in new]
-                known.extend(new)
+                saved.update(new)
 
     @dlt.resource(primary_key="entry_id", write_disposition="merge", columns=ENTRY)
     def entries(

@@ -32,6 +32,11 @@ export async function checkBackup(
   }
 }
 
+export interface RestoreOptions extends BackupOptions {
+  /** Called when everything is committed; what follows can be done again. */
+  onRestored?: () => void
+}
+
 /**
  * Restores a backup into an empty database, all of it or nothing, and migrates it to the newest schema. Servers may use the
  * database meanwhile: they find it empty until it is restored.
@@ -46,7 +51,7 @@ export async function restoreBackup(
   pool: pg.Pool,
   header: BackupHeader,
   reader: BackupReader,
-  options: BackupOptions = {},
+  { onRestored = () => {}, ...options }: RestoreOptions = {},
 ): Promise<End['rows']> {
   await withClient(pool, (client) => requireEmpty(client))
   await migrateLike(db, pool, header)
@@ -58,6 +63,7 @@ export async function restoreBackup(
     if (!isDeepStrictEqual(await readMigrations(client), header.migrations)) throw otherSchema()
     const restored = await copyTables(client, tables, reader, options)
     await client.query('COMMIT')
+    onRestored()
     return restored
   })
   await migrate(db).catch((cause) => {

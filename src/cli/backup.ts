@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
-import { open, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
@@ -74,9 +74,11 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   })
   if (existing && !existing.isFile())
     throw new InputError(`${file} is not a file; expected one, or - for standard output`)
+  // A symbolic link stays one.
+  const target = existing ? await realpath(file) : file
   const taken = () => new InputError(`File ${file} exists; name another, or replace it with --force`)
   if (existing && !force) throw taken()
-  const partial = `${file}.${randomUUID()}.partial`
+  const partial = `${target}.${randomUUID()}.partial`
   const stream = createWriteStream(partial, { flags: 'wx', mode: 0o600, flush: true })
   await once(stream, 'open').catch((error) => {
     throw unwritable(error)
@@ -95,8 +97,8 @@ async function newFile(file: string, force = false): Promise<NewFile> {
           throw error.code === 'EEXIST' ? taken() : error
         })
       }
-      await rename(partial, file)
-      await syncDirectory(path.dirname(file))
+      await rename(partial, target)
+      await syncDirectory(path.dirname(target))
     },
     discard: async () => {
       stream.destroy()

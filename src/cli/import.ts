@@ -6,7 +6,7 @@ import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
-import { onDatabase } from './interruptible.ts'
+import { Interrupted, onDatabase } from './interruptible.ts'
 import { CommandError, printable, printRows } from './output.ts'
 import { importProgress } from './progress.ts'
 
@@ -22,9 +22,13 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
     .action(async (file: string, { json }: { json?: boolean }) => {
       const config = readConfig(env)
       const handle = file === STDIO ? undefined : await openFile(file)
+      let isImported = false
+      const onImported = () => {
+        isImported = true
+      }
       try {
         await onDatabase(config, async (_, url) => {
-          const summary = await load(url, handle, { stdin, stderr })
+          const summary = await load(url, handle, { stdin, stderr }, onImported)
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
@@ -36,6 +40,11 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
           }
           await printRows(stdout, rowsOf(summary), COLUMNS, json)
         })
+      } catch (error) {
+        if (isImported && error instanceof Interrupted) {
+          error.message = 'everything is imported, and what follows was interrupted'
+        }
+        throw error
       } finally {
         await handle?.close()
       }
@@ -55,11 +64,12 @@ async function load(
   url: string,
   handle: FileHandle | undefined,
   { stdin, stderr }: Pick<Context, 'stdin' | 'stderr'>,
+  onImported: () => void,
 ): Promise<ImportSummary> {
   const progress = importProgress(stderr, (await handle?.stat())?.size)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? stdin
-    return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update }))
+    return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update, onImported }))
   } catch (error) {
     if (!isRetryable(error)) throw error
     throw new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {

@@ -4,11 +4,12 @@ import { checkBackup, restoreBackup, TargetError } from '../backup/restore.ts'
 import { readConfig } from '../config.ts'
 import { requireEncoding } from '../database/encoding.ts'
 import { connect, withPool } from '../database/open.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { STDIO } from './arguments.ts'
 import { rowsOf } from './backup.ts'
 import type { Context } from './context.ts'
 import { openFile } from './import.ts'
-import { onServer } from './interruptible.ts'
+import { Interrupted, onServer } from './interruptible.ts'
 import { InputError, printRows } from './output.ts'
 import { backupProgress } from './progress.ts'
 
@@ -31,13 +32,17 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
         const progress = backupProgress(stderr, 'checking')
         return checkBackup(reader, { onProgress: progress.update }).finally(progress.stop)
       }
+      let isRestored = false
       const restored = (header: BackupHeader, reader: BackupReader) =>
         onServer(config, async ({ url }) => {
           await withPool(url, requireEncoding)
           const progress = backupProgress(stderr, 'restoring')
           const db = connect(url)
           try {
-            const options = { onProgress: progress.update }
+            const onRestored = () => {
+              isRestored = true
+            }
+            const options = { onProgress: progress.update, onRestored }
             return await withPool(url, (pool) => restoreBackup(db, pool, header, reader, options))
           } finally {
             progress.stop()
@@ -49,6 +54,9 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
         const rows = canRepeat || check ? await read(checked) : undefined
         await printRows(stdout, rowsOf(check && rows ? rows : await read(restored)), ['table', 'rows'])
       } catch (error) {
+        if (isRestored && error instanceof Interrupted) {
+          error.message = `everything is restored, and what follows was interrupted. Run: ${FLOWTRAIL} migrate`
+        }
         throw described(error, handle ? file : 'Standard input')
       } finally {
         await handle?.close()

@@ -21,6 +21,8 @@ export interface ImportOptions {
   onProgress?: (progress: ImportProgress) => void
   /** The project that all records are of, who need not say so; without it, of any. */
   project_id?: string | undefined
+  /** Called when everything is committed. */
+  onImported?: () => void
   /** Called once there are rows to send. What it throws ends the import. */
   beforeConnecting?: () => void
   /** Those of the transaction; none without it. */
@@ -91,6 +93,7 @@ export async function importRecords(
   {
     now,
     onProgress = () => {},
+    onImported = () => {},
     beforeConnecting = () => {},
     project_id,
     maxValues,
@@ -125,6 +128,7 @@ export async function importRecords(
     const importing = { now, project_id, maxValues, timeouts, onProgress, sizes }
     const summary = await importInto(transaction, stage, input, importing)
     await transaction.commit()
+    onImported()
     if (summary.lines >= sizes.analyze_from_lines) await analyze(pool)
     return summary
   } catch (error) {

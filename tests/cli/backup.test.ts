@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs'
-import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
 import { PassThrough, Readable, Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import zlib from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -230,6 +231,17 @@ describe('backup', () => {
     expect(await readdir(folder)).toEqual(['b.gz'])
   })
 
+  test('replaces the file that a symbolic link leads to', async () => {
+    const folder = `${directory.path}/linked`
+    await mkdir(`${folder}/disk`, { recursive: true })
+    await writeFile(`${folder}/disk/b.gz`, 'old')
+    await symlink('disk/b.gz', `${folder}/b.gz`)
+    await printed(flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', '--force', `${folder}/b.gz`))
+    expect(await readlink(`${folder}/b.gz`)).toBe('disk/b.gz')
+    expect(await readdir(`${folder}/disk`)).toEqual(['b.gz'])
+    expect((await flowtrailWith({})('restore', '--check', `${folder}/disk/b.gz`)).status).toBe(0)
+  })
+
   test('names the file when the disk is full, and leaves none', async () => {
     const folder = `${directory.path}/full`
     await mkdir(folder)
@@ -437,6 +449,28 @@ describe('restore', () => {
     expect(await restoreTo(target, name)).toEqual(
       refusal('Nothing was restored: the backup has a table notes \\(note\\). Create it in the database first'),
     )
+  })
+
+  test('that is interrupted when everything is restored says so', async () => {
+    const target = await database()
+    const child = startShell('exec node src/cli/main.ts restore -', { DATABASE_URL: target.url })
+    const [output, closed] = [text(child.stderr), once(child, 'close')]
+    child.stdin.write(bytes.subarray(0, -100))
+    const locks = `SELECT FROM pg_locks WHERE relation = 'projects'::regclass AND mode = 'ShareRowExclusiveLock' AND granted`
+    await vi.waitFor(async () => expect(await query(target.url, locks)).toHaveLength(1), { timeout: 30_000 })
+    // It comes next, before the ANALYZE.
+    const obstacle = holdLock(target.url, 'LOCK TABLE projects IN SHARE MODE')
+    const waiting = `${locks.replace('ShareRowExclusiveLock', 'ShareLock').replace('AND granted', 'AND NOT granted')}`
+    await vi.waitFor(async () => expect(await query(target.url, waiting)).toHaveLength(1), { timeout: 30_000 })
+    child.stdin.end(bytes.subarray(-100))
+    await (await obstacle).waiting(1)
+    child.kill('SIGTERM')
+    expect((await closed)[0]).toBe(143)
+    await (await obstacle).release()
+    expect(await output).toMatch(
+      /^flowtrail: everything is restored, and what follows was interrupted\. Run: .* migrate\n$/,
+    )
+    expect(await query(target.url, 'SELECT FROM events')).not.toEqual([])
   })
 
   test('that is killed leaves an empty database, into which it can be restored again', async () => {

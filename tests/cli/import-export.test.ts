@@ -9,7 +9,7 @@ import { run } from '../../src/cli/run.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
-import { holdProject } from '../support/waiting.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed, shell, temporaryDirectory } from './run.ts'
 
 const ENTRIES = 300
@@ -144,6 +144,21 @@ describe('import', () => {
     expect(process.stderr()).toBe('flowtrail: interrupted\n')
     await obstacle.release()
     expect(await printed(flowtrail('export', '--project', signal))).not.toContain('group')
+  })
+
+  test('that is interrupted when everything is imported says so', async () => {
+    await printed(flowtrail('projects', 'create', 'large'))
+    // So many that the tables are analyzed, for which this is in the way.
+    const groups = Array.from({ length: 10_000 }, (_, i) => ({ type: 'group', project_id: 'large', group_id: `g${i}` }))
+    const obstacle = await holdLock(settings().DATABASE_URL, 'LOCK TABLE contacts IN SHARE MODE')
+    const lines = groups.map((group) => JSON.stringify(group)).join('\n')
+    const process = runFlowtrail(['import', await file('large.ndjson', lines)], settings())
+    await obstacle.waiting(1)
+    process.child.kill('SIGTERM')
+    expect(await process.exit).toBe(143)
+    expect(process.stderr()).toBe('flowtrail: everything is imported, and what follows was interrupted\n')
+    await obstacle.release()
+    expect(await printed(flowtrail('export', '--project', 'large'))).toContain('g9999')
   })
 
   test('that waits for a named pipe is ended by a signal', async () => {

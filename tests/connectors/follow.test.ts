@@ -41,11 +41,20 @@ describe.each(Object.entries(LOOPS))('the loop %s', (name, command) => {
     return child as ChildProcess & { stdout: NodeJS.ReadableStream }
   }
   const run = async (file: string) => {
-    const child = start(file)
+    const child = start(file, { FLOWTRAIL_URL: `${project.environment.FLOWTRAIL_URL}/` })
     const [printed, [status]] = await Promise.all([text(child.stdout), once(child, 'close')])
     expect(status).toBe(0)
     return Number(printed)
   }
+
+  test('copies no other project to the same file', async () => {
+    const file = await temporaryFile()
+    await run(file)
+    const child = start(file, { FLOWTRAIL_PROJECT: 'other' })
+    const [[status]] = await Promise.all([once(child, 'close'), text(child.stdout)])
+    expect(status).toBe(1)
+    expect(await run(file)).toBe((await feed()).length)
+  })
 
   test('copies every event once, and then what is new in two calls', async () => {
     const file = await temporaryFile()

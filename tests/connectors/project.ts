@@ -29,6 +29,8 @@ export interface Project {
    * been received.
    */
   holdAfter: (count: number) => { received: Promise<void>; release: () => void }
+  /** Does something before the next request for a URL, once. */
+  before: (url: RegExp, action: () => Promise<unknown>) => void
   /** Refuses the next request for a path, once, after a response to the first path. */
   refuse: (path: string, after: RegExp) => void
 }
@@ -83,6 +85,13 @@ export async function openProject(): Promise<Project> {
         await released
       }
       return { received, release }
+    },
+    before: (pattern, action) => {
+      intercept = async (url) => {
+        if (!pattern.test(url)) return
+        intercept = async () => {}
+        await action()
+      }
     },
     refuse: (path, after) => {
       const { promise: isTime, resolve } = Promise.withResolvers<void>()

@@ -1,4 +1,5 @@
 import { access } from 'node:fs/promises'
+import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { createPool } from '../../src/database/pool.ts'
@@ -100,6 +101,47 @@ describe.each(CONNECTOR_NAMES)('the source for %s', (name) => {
     expect((await warehouse.run(folder)).status).not.toBe(0)
     await warehouse.sync(folder)
     await warehouse.expectComplete(folder)
+  })
+
+  test('copies a version again that was saved anew after a backup was restored', { timeout: 180_000 }, async () => {
+    const folder = await warehouse.newFolder()
+    await warehouse.sync(folder)
+    const again = '{"again": true}'
+    await sql`UPDATE module_versions SET saved_at = '2026-05-01T00:00:00Z', json_string = ${again}
+      WHERE module_id = ${MODULE_ID} AND version_number = ${nextVersion - 1}`.execute(project.api.db)
+    await warehouse.sync(folder)
+    const { module_versions } = await warehouse.expectComplete(folder)
+    expect(module_versions).toContainEqual(expect.objectContaining({ json_string: again }))
+  })
+
+  test('has the newest state of an entry that is updated while all are read', { timeout: 180_000 }, async () => {
+    const folder = await warehouse.newFolder()
+    const { api, environment } = project
+    const entry = (i: number, day: number, entry_data: string) => {
+      const updated_at = new Date(Date.UTC(2026, 0, day, 0, 0, i)).toISOString()
+      return { type: 'entry', entry_id: `e${i}`, module_id: 'm', contact_id: 'c', updated_at, entry_data }
+    }
+    const inWalk = (records: object[]) =>
+      importInto(
+        api.databaseUrl,
+        records.map((record) => ({ ...record, project_id: 'walk' })),
+      )
+    const at = '2026-01-01T00:00:00.000Z'
+    await inWalk([
+      { type: 'project' },
+      { type: 'group', group_id: 'g' },
+      { type: 'module', module_id: 'm', group_id: 'g', title: 'm' },
+      { type: 'module_version', module_id: 'm', version_number: 1, saved_at: at, published_at: at, json_string: '{}' },
+      { type: 'contact', contact_id: 'c', identifiers: [] },
+      // One more than a page.
+      ...Array.from({ length: 1_001 }, (_, i) => entry(i, 1, '"stale"')),
+    ])
+    const FLOWTRAIL_KEY = await createKey(api.db, 'walk', { name: 'copy', scopes: ['read'], expires_at: null })
+    project.before(/^\/projects\/walk\/entries\?.*cursor=/, () => inWalk([entry(0, 2, '"fresh"')]))
+    await warehouse.sync(folder, [], { ...environment, FLOWTRAIL_PROJECT: 'walk', FLOWTRAIL_KEY })
+    const { entries } = await warehouse.copied(folder)
+    expect(entries).toHaveLength(1_001)
+    expect(entries?.find(({ entry_id }) => entry_id === 'e0')).toMatchObject({ entry_data: '"fresh"' })
   })
 
   test.runIf(name === 'dlt')('copies an empty project, and no other one to the same tables', async () => {

@@ -148,7 +148,8 @@ export class Warehouse {
     return output(this.#python, [ROWS, this.file(folder), `${this.#connector.schema}_staging`])
   }
 
-  async #copied(folder: string): Promise<Tables> {
+  /** The rows of a copy. */
+  async copied(folder: string): Promise<Tables> {
     const tables: Tables = JSON.parse(await output(this.#python, [ROWS, this.file(folder), this.#connector.schema]))
     const { record } = this.#connector
     return Object.fromEntries(Object.keys(KEYS).map((table) => [table, (tables[table] ?? []).map(record)]))
@@ -156,7 +157,7 @@ export class Warehouse {
 
   /** Expects that the copy has what the API shows. @returns the copy */
   async expectComplete(folder: string): Promise<Tables> {
-    const [copy, api] = [await this.#copied(folder), await shown(this.#project)]
+    const [copy, api] = [await this.copied(folder), await shown(this.#project)]
     for (const [table, key] of Object.entries(KEYS)) {
       expect(sorted(copy[table] ?? [], key), table).toEqual(sorted(api[table] ?? [], key))
     }
