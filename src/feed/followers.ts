@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../database/pool.ts'
 import type { Wait } from '../domain/read-lease.ts'
 import { Usage } from '../domain/usage.ts'
@@ -18,6 +18,13 @@ const POLL_INTERVAL_ms = 200
 const REST = 4
 const MAX_REST_ms = 2_000
 
+/**
+ * What took longer is looked up by a statement of its own, so that other projects do not wait for it and rest with it: of those that
+ * were looked up together, the next look-ups tell which one was slow. So many at a time, since all are when the database is.
+ */
+const SLOW_ms = POLL_INTERVAL_ms / REST
+const MAX_ALONE = 32
+
 /** What a project has a feed of. */
 export type Feed = 'events' | 'erasures'
 
@@ -33,13 +40,15 @@ interface FollowedProject {
   waiting: Set<Waiting>
   /** When it is looked up next, as `performance.now()` counts; not while a look-up is under way. */
   due_ms: number
+  /** Whether the last look-up was slow, of this project or of another that was looked up with it. */
+  isSlow: boolean
   /** Why the last look-up failed, and when. */
   failure?: { error: unknown; at_ms: number } | undefined
 }
 
 /**
  * The requests that wait for events or erasures (ADR 0020). While there are any, look-ups of all projects that are due ask for
- * their last positions, in one statement, so that a waiting request costs the database nothing, and what any process commits ends
+ * their last positions, in one statement unless they are slow, so that a waiting request costs the database nothing, and what any process commits ends
  * its wait. On a cluster, where each project has a look-up of its own, one that fails or hangs concerns its project alone.
  */
 export class Followers {
@@ -77,7 +86,7 @@ export class Followers {
    */
   wait(feed: Feed, projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
     const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()
-    const project = this.#followed.get(projectId) ?? { waiting: new Set(), due_ms: 0 }
+    const project = this.#followed.get(projectId) ?? { waiting: new Set(), due_ms: 0, isSlow: false }
     this.#followed.set(projectId, project)
     const leave = () => {
       clearTimeout(timer)
@@ -113,10 +122,18 @@ export class Followers {
     do {
       await sleep(this.#pollInterval_ms)
       const now_ms = performance.now()
+      const slow: (() => void)[] = []
       for (const [projectId, project] of this.#followed) {
         if (project.due_ms > now_ms) continue
-        if (project.waiting.size > 0) void this.#check(projectId, project)
-        else this.#followed.delete(projectId)
+        const check = () => void this.#check(projectId, project)
+        if (project.waiting.size === 0) this.#followed.delete(projectId)
+        else if (project.isSlow) slow.push(check)
+        else check()
+      }
+      // Those of one turn become one statement.
+      for (const [i, check] of slow.entries()) {
+        if (i <= MAX_ALONE) await nextTurn()
+        check()
       }
     } while (this.#followed.size > 0 && !this.#closing.signal.aborted)
     this.#isPolling = false
@@ -136,6 +153,8 @@ export class Followers {
       project.failure = { error, at_ms: performance.now() }
     }
     const end_ms = performance.now()
-    project.due_ms = end_ms + Math.min((end_ms - begin_ms) * REST, MAX_REST_ms)
+    const took_ms = end_ms - begin_ms
+    project.isSlow = took_ms > SLOW_ms
+    project.due_ms = end_ms + Math.min(took_ms * REST, MAX_REST_ms)
   }
 }

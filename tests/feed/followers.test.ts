@@ -122,6 +122,41 @@ test('a slow look-up is followed by a longer rest', async () => {
   expect((begins_ms[1] as number) - (ends_ms[0] as number)).toBeGreaterThan(150)
 })
 
+test('the slow look-ups of a project are of their own, and the others do not rest with it', async () => {
+  const statements: string[][] = []
+  const executeQuery = async ({ parameters }: CompiledQuery) => {
+    const projects = parameters[0] as string[]
+    statements.push(projects)
+    if (projects.includes('slow')) await new Promise((resolve) => setTimeout(resolve, 60))
+    return { rows: [] }
+  }
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 8, pollInterval_ms: 1 })
+  for (const project of ['quick', 'slow', 'other']) followers.wait('events', project, 0, FOREVER_ms)
+  const slow = () => statements.filter((projects) => projects.includes('slow'))
+  await vi.waitFor(() => expect(slow()).toHaveLength(4), { timeout: 10_000 })
+  followers.close()
+  // After the first, which nobody knows to be slow before.
+  expect(slow().slice(1)).toEqual([['slow'], ['slow'], ['slow']])
+  const quick = statements.filter((projects) => projects.includes('quick') && projects.includes('other'))
+  expect(quick.length).toBeGreaterThan(10)
+})
+
+test('when all look-ups are slow, most are still of one statement', async () => {
+  const statements: string[][] = []
+  const executeQuery = async ({ parameters }: CompiledQuery) => {
+    statements.push(parameters[0] as string[])
+    await new Promise((resolve) => setTimeout(resolve, 60))
+    return { rows: [] }
+  }
+  const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2_000, pollInterval_ms: 1 })
+  for (let i = 0; i < 1_000; i += 1) followers.wait('events', `p${i}`, 0, FOREVER_ms)
+  const asked = () => statements.flat().length
+  await vi.waitFor(() => expect(asked()).toBeGreaterThanOrEqual(2_000), { timeout: 10_000 })
+  followers.close()
+  expect(statements.length).toBeGreaterThan(33)
+  expect(statements.length).toBeLessThan(500)
+})
+
 test('who comes again while a look-up is under way waits for that one', async () => {
   const executeQuery = vi.fn(() => new Promise<never>(() => {}))
   const followers = new Followers({ executeQuery } as unknown as Database, { maxFollowers: 2, pollInterval_ms: 1 })
