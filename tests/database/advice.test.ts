@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
 import pg from 'pg'
 import { expect, inject, test } from 'vitest'
-import { adviceFor } from '../../src/database/advice.ts'
+import { adviceFor, messageOf } from '../../src/database/advice.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { asPooler } from '../../src/database/pooler-client.ts'
 
@@ -14,13 +14,33 @@ test.each([
   [fromServer('53300'), /max_connections .*READ_CONNECTIONS/],
   [fromServer('42501'), /least-privilege/],
   [fromServer('28P01'), /password/],
+  [fromServer('08P01'), /pgbouncer/],
+  [fromServer('25001'), /without a pooler/],
+  [fromServer('25006'), /primary server/],
+  [fromServer('28000'), /pg_hba\.conf/],
+  [fromServer('3D000'), /Create the database/],
+  [fromServer('57P03'), /try again/],
   [fromServer('23505'), undefined],
   [fromNode('ECONNREFUSED', { syscall: 'connect' }), /start PostgreSQL/],
   [fromNode('ENOTFOUND', { syscall: 'getaddrinfo' }), /its name/],
+  [fromNode('EAI_AGAIN', { syscall: 'getaddrinfo' }), /No name server/],
+  [fromNode('ETIMEDOUT', { syscall: 'connect' }), /does not respond/],
+  [fromNode('EHOSTUNREACH', { syscall: 'connect' }), /cannot be reached/],
+  [fromNode('ENOENT', { syscall: 'connect' }), /no such socket/],
+  [fromNode('EACCES', { syscall: 'connect' }), /may not use the socket/],
+  // Of a file.
+  [fromNode('ENOENT', { syscall: 'open' }), undefined],
+  [fromNode('CERT_HAS_EXPIRED'), /Renew/],
   [fromNode('SELF_SIGNED_CERT_IN_CHAIN'), /sslrootcert=/],
+  [fromNode('DEPTH_ZERO_SELF_SIGNED_CERT'), /sslrootcert=/],
+  [fromNode('UNABLE_TO_VERIFY_LEAF_SIGNATURE'), /sslrootcert=/],
+  [fromNode('UNABLE_TO_GET_ISSUER_CERT_LOCALLY'), /sslrootcert=/],
   [fromNode('ERR_TLS_CERT_ALTNAME_INVALID'), /host name/],
   [new AggregateError([fromNode('ECONNREFUSED', { syscall: 'connect' })]), /start PostgreSQL/],
   [new Error('The server does not support SSL connections'), /ssl = on/],
+  [new Error('Connection terminated due to connection timeout'), /does not respond/],
+  [new Error('Query read timeout'), /paused/],
+  [new Error('timeout exceeded when trying to connect'), /READ_CONNECTIONS/],
   [Object.assign(fromServer('42501'), { message: 'permission denied for schema public' }), /need CREATE on it/],
   [Object.assign(fromServer('42501'), { message: 'must be owner of table events' }), /role that owns the tables/],
   [new Error('a bug'), undefined],
@@ -28,6 +48,11 @@ test.each([
 ])('%j', (error, advice) => {
   if (advice) expect(adviceFor(error)).toMatch(advice)
   else expect(adviceFor(error)).toBeUndefined()
+})
+
+test('of the addresses of a host, the first one says why', () => {
+  expect(messageOf(new AggregateError([new Error('first'), new Error('second')]))).toBe('first')
+  expect(messageOf(new Error('only'))).toBe('only')
 })
 
 /** A message of PostgreSQL that asks for a step of authentication. */

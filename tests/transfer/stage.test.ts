@@ -1,8 +1,9 @@
 import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { beginLongTransaction } from '../../src/transfer/client.ts'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { openWritePool } from '../../src/database/open.ts'
+import { beginLongTransaction, NO_TIMEOUTS } from '../../src/transfer/client.ts'
 import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
 import { Stage, stagedTable } from '../../src/transfer/stage.ts'
 import { IN_PLACE } from '../../src/transfer/stored.ts'
@@ -52,6 +53,26 @@ describe('a long transaction', () => {
 
   test('fails when it cannot begin', async () => {
     await expect(beginLongTransaction(client, 'NO SUCH LEVEL')).rejects.toThrow('syntax error')
+  })
+
+  test('begins in one round trip in pipeline mode, and its settings end with it', async () => {
+    const pool = openWritePool(database.url, { max: 1 })
+    onTestFinished(() => pool.end())
+    const pipelined = await pool.connect()
+    onTestFinished(() => pipelined.release(true))
+    const begin = watchQueries(pipelined)
+    await beginLongTransaction(pipelined, 'READ COMMITTED', NO_TIMEOUTS, { enable_seqscan: 'off' })
+    expect([begin.mostAtOnce, begin.underWay]).toEqual([2, 0])
+    expect((await pipelined.query('SHOW enable_seqscan')).rows).toEqual([{ enable_seqscan: 'off' }])
+    await pipelined.query('COMMIT')
+    expect((await pipelined.query('SHOW enable_seqscan')).rows).toEqual([{ enable_seqscan: 'on' }])
+    vi.restoreAllMocks()
+
+    const one = watchQueries(client)
+    await beginLongTransaction(client, 'READ COMMITTED')
+    expect([one.mostAtOnce, one.sql.length]).toEqual([1, 2])
+    vi.restoreAllMocks()
+    await expect(beginLongTransaction(pipelined, 'NO SUCH LEVEL')).rejects.toThrow('syntax error')
   })
 })
 
