@@ -1,6 +1,7 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import pg from 'pg'
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -78,6 +79,29 @@ test('a minute of many uses has one write for each key', async () => {
   }
   expect(await lastUse()).toBe('2036-01-01T10:01:00.000Z')
   expect(await lastUse(other)).toBe('2036-01-01T10:01:00.000Z')
+})
+
+test('it has settled when the uses of all keys are stored, not only the last one', async () => {
+  const authenticator = new Authenticator(db, undefined, fail)
+  const other = await createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })
+  const { promise: held, resolve: release } = Promise.withResolvers<void>()
+  const { query } = pg.Client.prototype
+  let writes = 0
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const run = () => Reflect.apply(query, this, args)
+    if (!/^update/.test(String(args[0]))) return run()
+    writes += 1
+    return writes === 1 ? held.then(run) : run()
+  })
+  onTestFinished(() => spy.mockRestore())
+  await use(authenticator)
+  await use(authenticator, other)
+  await expect.poll(() => lastUse(other)).toEqual(expect.any(String))
+  const settled = authenticator.settle().then(() => 'settled')
+  expect(await Promise.race([settled, nextTurn('waits')])).toBe('waits')
+  release()
+  await settled
+  expect(await lastUse()).toEqual(expect.any(String))
 })
 
 test('a use that cannot be stored is reported, and fails no request', async () => {
