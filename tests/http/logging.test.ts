@@ -2,10 +2,11 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { PassThrough, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { stripVTControlCharacters } from 'node:util'
 import fastify from 'fastify'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { logRequests } from '../../src/http/logging.ts'
+import { logController, logRequests } from '../../src/http/logging.ts'
 import { createLogger, loggerOptions } from '../../src/logger.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 
@@ -97,12 +98,13 @@ describe('a line', () => {
       reply.code(Number((request.params as { status: string }).status)).send(),
     )
     own.get('/livezip', async () => 'no probe')
+    own.get('/later', async () => sleep(20, 'later'))
   })
   afterAll(() => own.close())
 
   test('has the duration in milliseconds, to a tenth', async () => {
     elapsed_ms.splice(0)
-    for (let i = 0; i < 5; i += 1) await own.inject('/200')
+    for (const path of ['/200', '/later', '/200']) await own.inject(path)
     const requests = lines.filter(({ msg }) => msg === 'request')
     expect(requests.map(({ duration_ms }) => duration_ms)).toEqual(elapsed_ms.map((ms) => Math.round(ms * 10) / 10))
   })
@@ -123,6 +125,22 @@ describe('a line', () => {
     await own.inject('/livezip')
     expect(lines.findLast(({ msg }) => msg === 'request')).toMatchObject({ level: 30 })
   })
+})
+
+test('at debug there is a line when a request arrives, and for probes', async () => {
+  const logged: Record<string, unknown>[] = []
+  const stream = { write: (line: string) => void logged.push(JSON.parse(line)) }
+  const own = fastify({ logController, logger: { level: 'debug', stream } })
+  logRequests(own, 60_000)
+  for (const path of ['/modules', '/livez']) own.get(path, async () => 'ok')
+  for (const path of ['/modules', '/livez']) await own.inject(path)
+  await own.close()
+  expect(logged.map(({ level, msg }) => [level, msg])).toEqual([
+    [20, 'request received'],
+    [30, 'request'],
+    [20, 'request received'],
+    [20, 'request'],
+  ])
 })
 
 test('probes are not logged at info', async () => {

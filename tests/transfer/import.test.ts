@@ -407,6 +407,26 @@ describe('an event', () => {
     expect(await recordsOf('entry')).toMatchObject([{ updated_at: '2026-02-01T00:00:00.000Z' }])
   })
 
+  test.each([0, 300])(
+    'gets what it leaves out, whatever others of its entry give: small_rows %i',
+    async (small_rows) => {
+      const { of: recordsOf } = inProject(`partly-${small_rows}`)
+      // One says its version, one its furthest page, one neither, and one both.
+      const furthest = { max_page_id: 'p', max_page_key: 'k', max_page_index: 7 }
+      const events = [
+        view('a', 1, 1, { module_version_number: 1 }),
+        view('b', 2, 2, furthest),
+        view('c', 3, 3),
+        view('d', 4, 4, { module_version_number: 1, total_pages: 9, ...furthest }),
+      ]
+      const lines = [...BASE, ...events].map((line) => ({ ...line, project_id: `partly-${small_rows}` }))
+      expect(await load(pool, lines, { now: NOW, sizes: { small_rows } })).toMatchObject({
+        records: { event: { read: 4, added: 4, unchanged: 0 } },
+      })
+      expect((await recordsOf('event')).map(({ max_page_index }) => max_page_index)).toEqual([1, 7, 3, 7])
+    },
+  )
+
   test('gets the furthest page of its entry, which several chunks of the merge share', async () => {
     const { of: recordsOf } = inProject('chunks')
     const entries = Array.from({ length: 10 }, (_, i) => entry({ entry_id: `e${i}` }))
