@@ -1,3 +1,4 @@
+import { createHook } from 'node:async_hooks'
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -98,6 +99,38 @@ test('the least id of an event at a time is less than any other one of that time
   expect(leastEventId(0x0123456789ab)).toBe('01234567-89ab-7000-8000-000000000000')
 })
 
+/** How many rows each statement has deleted that has deleted any. */
+const deletedByStatement = (results: { value: unknown }[]) =>
+  results.flatMap(({ value }) => {
+    const { command, rowCount } = value as pg.QueryResult
+    return command === 'DELETE' && rowCount ? [rowCount] : []
+  })
+
+test('the next run comes after an hour', async () => {
+  const timers_ms: unknown[] = []
+  const hook = createHook({
+    init: (_id, type, _trigger, timer) => {
+      if (type === 'Timeout') timers_ms.push((timer as { _idleTimeout: number })._idleTimeout)
+    },
+  })
+  hook.enable()
+  onTestFinished(() => void hook.disable())
+  const runs: PruningRun[] = []
+  const pruner = new IdempotencyPruner(db, { retention_days: 7 }, (run) => runs.push(run))
+  onTestFinished(() => pruner.close())
+  await expect.poll(() => timers_ms, { timeout: 30_000 }).toContain(60 * 60 * 1_000)
+  expect(runs).toHaveLength(1)
+})
+
+test('a statement deletes at most a thousand', async () => {
+  await recordWithIds(oldIds(1_000))
+  await recordWithIds(oldIds(1))
+  const query = vi.spyOn(pg.Client.prototype, 'query')
+  onTestFinished(() => query.mockRestore())
+  expect(await deletedByOneRun()).toBe(1_001)
+  expect(deletedByStatement(query.mock.settledResults)).toEqual([1_000, 1])
+})
+
 describe('a run', () => {
   test('deletes what is older than the days, to the millisecond, and in all projects', async () => {
     // Behind the clock of the database, which may be some milliseconds off.
@@ -130,11 +163,7 @@ describe('a run', () => {
     const query = vi.spyOn(pg.Client.prototype, 'query')
     onTestFinished(() => query.mockRestore())
     expect(await deletedByOneRun({ chunkSize: 10 })).toBe(35)
-    const sizes = query.mock.settledResults.flatMap(({ value }) => {
-      const { command, rowCount } = value as unknown as pg.QueryResult
-      return command === 'DELETE' && rowCount ? [rowCount] : []
-    })
-    expect(sizes).toEqual([10, 10, 5, 10])
+    expect(deletedByStatement(query.mock.settledResults)).toEqual([10, 10, 5, 10])
     // Each begins where the one before ended: PostgreSQL would read what that deleted again.
     const deletions = query.mock.calls.filter(([text]) => String(text).startsWith('delete'))
     expect(deletions.slice(0, 3).map(([, values]) => values)).toEqual(
