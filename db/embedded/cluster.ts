@@ -15,8 +15,9 @@ const START_TIMEOUT_ms = 300_000
 /** How long a fast shutdown may take before we request an immediate one, and that one before we give up. */
 const STOP_TIMEOUT_ms = 30_000
 const POLL_INTERVAL_ms = 30
-/** How long after a transient failure the server is launched again. */
-const RELAUNCH_ms = 250
+/** How long after a transient failure the server is launched again; doubles with each. */
+const MIN_RELAUNCH_ms = 250
+const MAX_RELAUNCH_ms = 4_000
 const MAX_LOG_bytes = 16 * 1024 * 1024
 
 /** Settings that differ from PostgreSQL's defaults. The log omits statements and details: they contain personal data. */
@@ -114,6 +115,7 @@ export class Cluster {
   async ensureRunning(mayRestart: () => Promise<boolean>, signal?: AbortSignal): Promise<RunningServer> {
     const deadline_ms = Date.now() + START_TIMEOUT_ms
     let launch: Launch | undefined
+    let relaunch_ms = MIN_RELAUNCH_ms
     try {
       while (Date.now() < deadline_ms) {
         signal?.throwIfAborted()
@@ -122,12 +124,13 @@ export class Cluster {
           if (!launch || hasExited(launch.child)) {
             if (launch) {
               await this.#throwUnlessTransient(launch)
-              await sleep(RELAUNCH_ms)
+              await sleep(relaunch_ms)
+              relaunch_ms = Math.min(2 * relaunch_ms, MAX_RELAUNCH_ms)
             }
             launch = await this.#launch()
           }
         } else if (await this.#isUnreachable(postmaster)) {
-          if (!(await mayRestart())) throw new Error(await this.#unreachable(postmaster))
+          if (!(await mayRestart())) throw this.#unreachable(postmaster)
           this.#options.log('the socket of the running PostgreSQL is missing; restarting it')
           await this.#shutDown(postmaster)
         } else {
@@ -189,10 +192,10 @@ export class Cluster {
     return /\bpostgres\b/.test(command) && (await isSameFile(`/proc/${pid}/cwd`, this.#directory))
   }
 
-  async #unreachable({ pid }: Postmaster): Promise<string> {
-    return (
+  #unreachable({ pid }: Postmaster): Error {
+    return new Error(
       `PostgreSQL (pid ${pid}) runs on ${this.#directory} for other processes, and its socket is not visible here: ` +
-      `if it is in a /tmp of their own, as of a service of systemd, set their TMPDIR to a directory that all of you see`
+        'if it is in a /tmp of their own, as of a service of systemd, set their TMPDIR to a directory that all of you see',
     )
   }
 
@@ -281,17 +284,14 @@ export class Cluster {
 
   /**
    * Removes a postmaster.pid whose pid belongs to an unrelated process, as after a reboot: PostgreSQL would take that
-   * process for its postmaster. If no such process exists, PostgreSQL needs the file to detect shared memory in use.
+   * process for its postmaster. If no such process exists, PostgreSQL needs the file to detect shared memory in use; if there is one
+   * that cannot be seen, it may be the postmaster.
    */
   async #removeStalePidFile(): Promise<void> {
-    const [pid] = await this.#pidFile()
-    if (!Number(pid)) return
-    try {
-      process.kill(Number(pid), 0)
-    } catch {
-      return
-    }
-    if (!(await this.#postmaster())) await rm(join(this.#directory, 'postmaster.pid'), { force: true })
+    const pid = Number((await this.#pidFile())[0])
+    const live = pid > 0 ? await liveProcess(pid) : undefined
+    if (live && !(await this.#isOwn(pid, live.command)))
+      await rm(join(this.#directory, 'postmaster.pid'), { force: true })
   }
 
   async #throwUnlessTransient({ log_offset }: Launch): Promise<void> {

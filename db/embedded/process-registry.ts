@@ -71,7 +71,12 @@ export async function register(directory: string): Promise<string> {
   const name = `${process.pid}-${self.startTime}-${await pidNamespace()}_${randomBytes(4).toString('hex')}`
   const file = join(directory, name)
   await writeFile(file, '', { flag: 'wx' })
-  const touch = () => utimes(file, new Date(), new Date()).catch(() => {}) // who deleted it had reason to
+  // It may have been deleted while this process was suspended.
+  const create = () => (touching.has(file) ? writeFile(file, '') : undefined)
+  const touch = () =>
+    utimes(file, new Date(), new Date())
+      .catch(create)
+      .catch(() => {})
   touching.set(file, setInterval(touch, TOUCH_INTERVAL_ms).unref())
   return name
 }
@@ -107,14 +112,17 @@ async function isLive(directory: string, name: string): Promise<boolean> {
   if ((namespace ?? own) === own) {
     const live = await liveProcess(Number(pid))
     if (live) return live.startTime === startTime
-    if (!isHidden(Number(pid))) return false
+    if (!(await isHidden(Number(pid)))) return false
   }
   const touched_ms = (await stat(join(directory, name)).catch(() => undefined))?.mtimeMs ?? 0
-  return Date.now() - touched_ms < SILENCE_ms
+  // One from the future, before the clock was set back, is old: who is alive has touched it since.
+  return Math.abs(Date.now() - touched_ms) < SILENCE_ms
 }
 
 /** Whether there is a process of another user with this pid, which /proc does not show, as with systemd's ProtectProc. */
-function isHidden(pid: number): boolean {
+async function isHidden(pid: number): Promise<boolean> {
+  // A zombie is shown.
+  if (process.platform !== 'linux' || (await stat(`/proc/${pid}`).catch(() => undefined))) return false
   try {
     return process.kill(pid, 0)
   } catch (error) {

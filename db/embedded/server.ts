@@ -49,8 +49,8 @@ const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it wi
 /**
  * Starts the embedded PostgreSQL of a data directory, or uses the running one.
  * @throws Error with advice when it is not installed for this platform, cannot run under this account, the data is of another major
- * version, or processes use it that are in another container or whose socket cannot be seen; with the last lines of PostgreSQL's log when it does not start; the signal's reason when that
- * aborts first
+ * version, or processes use it that are in another container or whose socket cannot be seen; with the last lines of PostgreSQL's log
+ * when it does not start; the signal's reason when that aborts first
  */
 export async function useEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
   const path = resolve(options.dataDir)

@@ -1,6 +1,6 @@
 import { lstat, mkdir, mkdtemp, readFile, readlink, rm, rmdir, stat, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import pg from 'pg'
 import { changeOwner } from './account.ts'
 import { hasCode } from './process-registry.ts'
@@ -57,7 +57,8 @@ export class SocketDirectory {
   }
 
   /**
-   * Creates it, empty, under the path that earlier connection strings contain, if that is still free.
+   * Creates it, empty, under the path that earlier connection strings contain, if that is still free, unless another parent is meant
+   * for it by now.
    * @returns its path
    */
   async create(owner: number): Promise<string> {
@@ -66,16 +67,18 @@ export class SocketDirectory {
       for (const name of [SOCKET, `${SOCKET}.lock`]) await rm(join(found, name), { force: true })
       return found
     }
-    const path = (await this.#recreate()) ?? (await mkdtemp(join(parentDirectory(owner, this.#prefix), this.#prefix)))
+    const parent = parentDirectory(owner, this.#prefix)
+    const path = (await this.#recreate(parent)) ?? (await mkdtemp(join(parent, this.#prefix)))
     await changeOwner(path, owner)
     await rm(this.#link, { force: true })
     await symlink(path, this.#link)
     return path
   }
 
-  async #recreate(): Promise<string | undefined> {
+  async #recreate(parent: string): Promise<string | undefined> {
     try {
       const path = await readlink(this.#link)
+      if (dirname(path) !== parent) return undefined
       await mkdir(path, { mode: 0o700 })
       return path
     } catch {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
-import { open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { open, readlink, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
@@ -74,8 +74,9 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   })
   if (existing && !existing.isFile())
     throw new InputError(`${file} is not a file; expected one, or - for standard output`)
-  // A symbolic link stays one.
-  const target = existing ? await realpath(file) : file
+  // A symbolic link stays one, also if it leads to where there is no file yet.
+  const link = await readlink(file).catch(() => undefined)
+  const target = existing ? await realpath(file) : path.resolve(path.dirname(file), link ?? path.basename(file))
   const taken = () => new InputError(`File ${file} exists; name another, or replace it with --force`)
   if (existing && !force) throw taken()
   const partial = `${target}.${randomUUID()}.partial`
@@ -93,7 +94,7 @@ async function newFile(file: string, force = false): Promise<NewFile> {
       await finished(stream)
       // Another may have been created meanwhile. Not every file system has the link that would name ours in one step.
       if (!force) {
-        await writeFile(file, '', { flag: 'wx' }).catch((error) => {
+        await writeFile(target, '', { flag: 'wx' }).catch((error) => {
           throw error.code === 'EEXIST' ? taken() : error
         })
       }

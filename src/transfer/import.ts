@@ -111,7 +111,7 @@ export async function importRecords(
   /** With tables for the rows, unless the stage holds all of them. */
   const begin = async (client: pg.PoolClient) => {
     const stored = await storedOn(client)
-    const isHeld = !stored.isCopied && stage.held(sizes.small_rows) !== undefined
+    const isHeld = !stored.isCopied && stage.held !== undefined
     if (!isHeld && keepsTables) {
       await ensureTables(client, stored)
       cleanUp = [EMPTY_TABLES]
@@ -123,7 +123,7 @@ export async function importRecords(
     if (!isHeld && !keepsTables) await client.query(createTablesOfTransaction(stored))
   }
   const transaction = new LazyTransaction(connect, begin)
-  const stage = new Stage(() => transaction.client(), sizes.batch_characters)
+  const stage = new Stage(() => transaction.client(), sizes.batch_characters, sizes.small_rows)
   try {
     const importing = { now, project_id, maxValues, timeouts, onProgress, sizes }
     const summary = await importInto(transaction, stage, input, importing)
@@ -172,17 +172,16 @@ async function importInto(
     await addLines(splitter.push(buffer))
   }
   await addLines(splitter.end())
-  const held = stage.held(sizes.small_rows)
   const client = await transaction.client()
   const stored = await storedOn(client)
-  const rows = stored.isCopied ? undefined : held
-  if (!rows) await stage.finish()
+  const held = stored.isCopied ? undefined : stage.held
+  if (!held) await stage.finish()
   // Input may take its time, but from now on projects are locked.
   if (!timeouts) await client.query(LIMIT_IDLE_TIME)
   const merge = new Merge(
     client,
     stored,
-    { counts: stage.rows, held: rows },
+    { counts: stage.rows, held },
     now ?? new Date(),
     sizes,
     (step, merged_lines) => onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),

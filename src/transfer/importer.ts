@@ -17,7 +17,7 @@ const IDLE_TIMEOUT_ms = 45_000
 /** So many take about a millisecond to parse. Those of a contact with hundreds of identifiers are fewer. */
 const MAX_VALUES_OF_LINE = 1_000
 
-/** How much of bodies may be buffered before their imports have a connection: of one, a line and a batch of each type. */
+/** How much of bodies may be buffered before their imports have a connection: of one, what is held, or a line and a batch of each type. */
 const BUFFERED_bytes = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
 
 export interface ImporterOptions {

@@ -187,8 +187,16 @@ export class Merge {
 
   /** @throws ImportConflict for the first line that contradicts an earlier line or what is stored */
   async run(): Promise<Record<StagedKind, MergeCounts>> {
+    // In the order of the checks: the first one counts for a line.
     const issues: ImportIssue[] = []
-    const findIssues = (checks: Check[]) => this.#firstIssues(checks, (issue) => issues.push(issue))
+    let checked = 0
+    const findIssues = (checks: Check[]) => {
+      const first = checked
+      checked += checks.length
+      return this.#firstIssues(checks, (issue, check) => {
+        issues[first + check] = issue
+      })
+    }
 
     if (!this.#expressions) await this.#deduplicate()
     this.#step('locking projects')
@@ -350,18 +358,18 @@ export class Merge {
     return this.#rows.identifier > 0 ? [{ sql: this.#queries.typeMismatches, onResult }] : []
   }
 
-  /** Finds the issue on the first line of each check, in the order of the checks of a kind. */
-  #firstIssues(checks: Check[], onIssue: (issue: ImportIssue) => void): Statement[] {
+  /** Finds the issue on the first line of each check, by a statement for each kind of row. */
+  #firstIssues(checks: Check[], onIssue: (issue: ImportIssue, check: number) => void): Statement[] {
     return this.#kinds.flatMap((kind) => {
-      const ofKind = checks.filter((check) => check.kind === kind)
-      if (ofKind.length === 0) return []
-      const queries = ofKind.map(
-        ({ sql }, check) => `(SELECT ${check} AS check, line, field::text FROM (${sql} LIMIT 1) found)`,
+      const queries = checks.flatMap(({ sql, ...check }, i) =>
+        check.kind === kind ? [`(SELECT ${i} AS check, line, field::text FROM (${sql} LIMIT 1) found)`] : [],
       )
       const onResult = ({ rows }: pg.QueryResult<{ check: number; line: number; field: string }>) => {
-        for (const { check, line, field } of rows) onIssue({ line, field, message: (ofKind[check] as Check).message })
+        for (const { check, line, field } of rows) {
+          onIssue({ line, field, message: (checks[check] as Check).message }, check)
+        }
       }
-      return [{ sql: `${queries.join(' UNION ALL ')} ORDER BY 1`, onResult }]
+      return queries.length > 0 ? [{ sql: queries.join(' UNION ALL '), onResult }] : []
     })
   }
 

@@ -61,6 +61,9 @@ export const COLUMNS: Record<StagedKind, string[]> = {
   event: [...Object.keys(FIELDS.event), 'max_page_given', 'total_pages_given'],
 }
 
+/** What takes PostgreSQL some milliseconds to read from JSON, which each statement does that reads rows that are held. */
+const HELD_characters = 1_048_576
+
 const SPECIAL = /[\\\t\n\r]/
 const ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' }
 
@@ -98,16 +101,22 @@ export class Stage {
   readonly rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
   readonly #client: () => Promise<pg.ClientBase>
   readonly #batch_characters: number
+  readonly #heldRows: number
+  /** How many rows were added, and how long their lines are, in all. */
+  #rows = 0
+  #characters = 0
   readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, noRows()])) as Record<StagedKind, Batch>
   #sending: Promise<void> = Promise.resolve()
 
   /**
    * @param client a connection with the temporary tables and an open transaction; called when there are rows to send
    * @param batch_characters how many characters of lines are buffered before their rows are sent
+   * @param heldRows up to how many rows are held, unless they have too many characters
    */
-  constructor(client: () => Promise<pg.ClientBase>, batch_characters: number) {
+  constructor(client: () => Promise<pg.ClientBase>, batch_characters: number, heldRows = 0) {
     this.#client = client
     this.#batch_characters = batch_characters
+    this.#heldRows = heldRows
   }
 
   /**
@@ -117,22 +126,21 @@ export class Stage {
    */
   add(record: ImportRecord, line: number, characters: number): Promise<void> | undefined {
     if (record.type === 'contact') {
-      for (const row of identifierRows(record)) this.#addRow('identifier', { line, row }, characters)
+      const rows = identifierRows(record)
+      for (const row of rows) this.#addRow('identifier', { line, row }, characters / rows.length)
     }
     this.#addRow(record.type, { line, row: record.type === 'event' ? eventRow(record) : record }, characters)
-    return this.#sendFull('identifier') ?? this.#sendFull(record.type)
+    return this.#holds() ? undefined : (this.#sendFull('identifier') ?? this.#sendFull(record.type))
   }
 
-  /** All rows, if they are no more than that and none of them has been sent. */
-  held(most: number): StagedRows | undefined {
-    const rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, this.#batches[kind].rows])) as StagedRows
-    const isHeld = STAGED_KINDS.every((kind) => rows[kind].length === this.rows[kind])
-    return isHeld && this.count <= most ? rows : undefined
+  /** All rows, if they are so few and small that none of them has been sent. */
+  get held(): StagedRows | undefined {
+    if (!this.#holds()) return undefined
+    return Object.fromEntries(STAGED_KINDS.map((kind) => [kind, this.#batches[kind].rows])) as StagedRows
   }
 
-  /** How many rows were added. */
-  get count(): number {
-    return STAGED_KINDS.reduce((sum, kind) => sum + this.rows[kind], 0)
+  #holds(): boolean {
+    return this.#rows <= this.#heldRows && this.#characters <= HELD_characters
   }
 
   /** Sends the remaining rows and waits until PostgreSQL has stored all of them. */
@@ -147,6 +155,8 @@ export class Stage {
   #addRow(kind: StagedKind, row: StagedRow, characters: number): void {
     const batch = this.#batches[kind]
     this.rows[kind] += 1
+    this.#rows += 1
+    this.#characters += characters
     batch.rows.push(row)
     batch.characters += characters
   }

@@ -240,6 +240,11 @@ describe('backup', () => {
     expect(await readlink(`${folder}/b.gz`)).toBe('disk/b.gz')
     expect(await readdir(`${folder}/disk`)).toEqual(['b.gz'])
     expect((await flowtrailWith({})('restore', '--check', `${folder}/disk/b.gz`)).status).toBe(0)
+    // Before there is a file as well.
+    await symlink('disk/first.gz', `${folder}/first.gz`)
+    await printed(flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', `${folder}/first.gz`))
+    expect(await readlink(`${folder}/first.gz`)).toBe('disk/first.gz')
+    expect(await readdir(`${folder}/disk`)).toEqual(['b.gz', 'first.gz'])
   })
 
   test('names the file when the disk is full, and leaves none', async () => {

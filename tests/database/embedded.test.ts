@@ -19,7 +19,7 @@ import {
   writeFile,
 } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, relative } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -244,7 +244,17 @@ describe('a process in another pid namespace', () => {
   })
 
   test('that was killed is forgotten', async () => {
-    await utimes(registration(), new Date(0), new Date(0))
+    // Three seconds ago, so that it is not yet certain, and two are to be waited for.
+    const killed = new Date(Date.now() - 3_000)
+    await utimes(registration(), killed, killed)
+    const { url } = await use()
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
+    expect(await isThere(registration())).toBe(false)
+  })
+
+  test('that was killed before the clock was set back is forgotten', async () => {
+    const later = new Date(Date.now() + 3_600_000)
+    await utimes(registration(), later, later)
     const { url } = await use()
     expect(await query(url, 'SELECT 1')).toEqual([[1]])
     expect(await isThere(registration())).toBe(false)
@@ -385,6 +395,20 @@ describe('the directory of the socket', () => {
     const second = await use()
     expect(second.url).not.toBe(first.url)
     await rmdir(socket)
+  })
+
+  test('is in another TMPDIR after that was changed', async () => {
+    const first = await use()
+    await first.release()
+    const other = join(home, 'other')
+    await mkdir(other)
+    vi.stubEnv('TMPDIR', other)
+    const { url } = await use()
+    vi.unstubAllEnvs()
+    const { uid } = await stat(join(dataDir, 'postgres'))
+    // PostgreSQL may run as a user who has no access to the directory of root.
+    expect(dirname(await readlink(join(dataDir, 'socket')))).toBe(uid === process.geteuid?.() ? other : '/tmp')
+    expect(await query(url, 'SELECT 1')).toEqual([[1]])
   })
 
   test('is in /tmp when the path under TMPDIR is too long for a socket', async () => {

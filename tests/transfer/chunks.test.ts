@@ -96,7 +96,7 @@ describe('the same is stored', () => {
     ['sent row by row', { batch_characters: 1, small_rows: 0 }],
     ['sent some rows at a time', { batch_characters: 5_000, small_rows: 0 }],
     ['sent and merged in small parts', { batch_characters: 2_000, chunk_pages: 2, small_rows: 0 }],
-    ['sent row by row and merged at once', { batch_characters: 1, small_rows: 1_000 }],
+    ['held and merged at once', { batch_characters: 1, small_rows: 1_000 }],
     ['pipelined row by row', { batch_characters: 1, small_rows: 0 }],
     ['pipelined and merged at once', { small_rows: 1_000 }],
   ])('when it is %s, first and again', async (name, sizes) => {

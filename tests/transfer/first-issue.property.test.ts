@@ -60,6 +60,8 @@ const CONFLICTS: [line: object, field: string][] = [
   [view('v3', 1, 1, { module_version_number: 5 }), '/module_version_number'],
   [view('v1', 2, 1), '/timestamp'],
   [custom('v1', 1), '/event_type'],
+  // A line with two: that of its identifiers counts.
+  [contact('c9', [email('a')]), '/identifiers/0'],
   // A second line for the checks above that find one.
   [group({ project_id: 'absent too' }), '/project_id'],
   [module({ module_id: 'm4' }), '/module_id'],

@@ -103,15 +103,24 @@ describe('a first import', () => {
     expect(await load(pool, [])).toMatchObject({ lines: 0, duplicate_lines: 0 })
   })
 
-  test('reports its progress', async () => {
+  test.each([
+    ['progress', 0, ['deduplicating']],
+    ['progress of few', 300, []],
+  ])('reports its %s', async (project_id, small_rows, more) => {
     const seen: string[] = []
-    const lines = BASE.map((line) => ({ ...line, project_id: 'progress' }))
-    const onProgress = ({ phase, step }: ImportProgress) => seen.push(step ?? phase)
-    await load(pool, lines, { now: NOW, onProgress, sizes: { small_rows: 0 } })
+    let merged = 0
+    const lines = BASE.map((line) => ({ ...line, project_id }))
+    const onProgress = ({ phase, step, merged_lines }: ImportProgress) => {
+      seen.push(step ?? phase)
+      expect(merged_lines).toBeGreaterThanOrEqual(merged)
+      merged = merged_lines
+    }
+    await load(pool, lines, { now: NOW, onProgress, sizes: { small_rows } })
+    expect(merged).toBe(lines.length)
     expect(new Set(seen)).toEqual(
       new Set([
         'reading',
-        'deduplicating',
+        ...more,
         'locking projects',
         'checking',
         'projects',
@@ -503,7 +512,7 @@ test('a broken connection fails the import, and the next import gets a new one',
       yield toLines(lines)
     })(),
   )
-  const sizes = { batch_characters: 1 }
+  const sizes = { batch_characters: 1, small_rows: 0 }
   await expect(importRecords(pool, input, { sizes })).rejects.toThrow(/terminat|not queryable|EPIPE|ECONNRESET/)
   expect(await load(pool, lines)).toMatchObject({ records: { entry: { added: 1 } } })
 })

@@ -133,6 +133,21 @@ describe('a stage', () => {
     expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([5, 1, 0])
   })
 
+  test.each([
+    ['as many rows as may be held', 2, LENGTH, 2],
+    ['lines of a MiB', 100, 524_288, 2],
+  ])('holds %s, whatever fills a batch, and sends them with the next', async (_, heldRows, characters, count) => {
+    const stage = new Stage(async () => client, 1, heldRows)
+    watched = watchQueries(client)
+    for (let line = 1; line <= count; line += 1) expect(stage.add(projectRow, line, characters)).toBeUndefined()
+    expect(stage.held?.project.map(({ line }) => line)).toEqual([1, 2])
+    await stage.add(projectRow, count + 1, characters)
+    expect(stage.held).toBeUndefined()
+    expect(watched.results).toHaveLength(1)
+    await stage.finish()
+    expect(await stored('project')).toBe(count + 1)
+  })
+
   test('sends the kinds that remain one after another', async () => {
     const stage = await open(2 * LENGTH)
     for (const line of [1, 2, 3]) await stage.add(projectRow, line, LENGTH)
