@@ -107,14 +107,16 @@ describe.each(CONNECTOR_NAMES)('the source for %s', (name) => {
     const folder = await warehouse.newFolder()
     await warehouse.sync(folder)
     const again = '{"again": true}'
-    await sql`UPDATE module_versions SET saved_at = '2026-05-01T00:00:00Z', json_string = ${again}
+    // Before the next version of another test: a source may remember the latest.
+    await sql`UPDATE module_versions SET saved_at = saved_at + interval '1 hour', json_string = ${again}
       WHERE module_id = ${MODULE_ID} AND version_number = ${nextVersion - 1}`.execute(project.api.db)
     await warehouse.sync(folder)
     const { module_versions } = await warehouse.expectComplete(folder)
     expect(module_versions).toContainEqual(expect.objectContaining({ json_string: again }))
   })
 
-  test('has the newest state of an entry that is updated while all are read', { timeout: 180_000 }, async () => {
+  const ofDlt = test.runIf(name === 'dlt')
+  ofDlt('has the newest state of an entry that is updated while all are read', { timeout: 180_000 }, async () => {
     const folder = await warehouse.newFolder()
     const { api, environment } = project
     const entry = (i: number, day: number, entry_data: string) => {
