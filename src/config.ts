@@ -104,8 +104,8 @@ export const RECORDER_DEFAULTS: RecorderOptions = {
   maxQueueWait_ms: 10_000,
   // Many times another recorder's transaction; only an import or a stalled process holds the lock for longer.
   lockTimeout_ms: 500,
-  // The commit and the round trips shared by so many cost next to nothing per event; more would only hold locks for longer.
-  maxBatchSize: 256,
+  // As many as a request has at the most.
+  maxBatchSize: 1_000,
 }
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const

@@ -99,6 +99,25 @@ describe('events that arrive together', () => {
     expect(transactions).toBe(3)
   })
 
+  test.each([
+    ['1,000 are one batch while no other project waits', [{ id: 'demo', count: 1_000 }], 1],
+    [
+      '256 are a batch while another waits, which comes with the rest',
+      [
+        { id: 'demo', count: 300 },
+        { id: 'other', count: 1 },
+      ],
+      2,
+    ],
+  ])('%s', async (_, projects, expected) => {
+    const transactions = await transactionsOf(() =>
+      Promise.all(
+        projects.flatMap(({ id, count }) => Array.from({ length: count }, () => recorder.record(id, parsedEvent()))),
+      ),
+    )
+    expect(transactions).toBe(expected)
+  })
+
   test('fill a batch for each project where the database is distributed', async () => {
     const distributed = recorderOn(pool, { isDistributed: true })
     const transactions = await transactionsOf(() =>

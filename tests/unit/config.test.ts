@@ -20,7 +20,7 @@ const DEFAULTS: Config = {
     maxImport_bytes: 16 * 1024 * 1024,
   },
   connections: { read: 3, write: 4, import: 8, statementTimeout_ms: 10_000 },
-  recorder: { maxQueuedEvents: 20_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 256 },
+  recorder: { maxQueuedEvents: 20_000, maxQueueWait_ms: 10_000, lockTimeout_ms: 500, maxBatchSize: 1_000 },
   idempotencyRetention_days: undefined,
   tracing: undefined,
 }
