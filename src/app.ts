@@ -10,15 +10,19 @@ import { handlers } from './handlers/index.ts'
 import { Authenticator } from './http/auth.ts'
 import { acceptJsonOnly, MAX_BODY_bytes } from './http/body.ts'
 import { clientErrorHandler, REQUEST_TIMEOUT_ms, requireHost } from './http/client-errors.ts'
+import { limitConnections } from './http/connection-limit.ts'
 import { allowOrigins } from './http/cors.ts'
 import { sendDefaultHeaders } from './http/default-headers.ts'
 import { serveDocs } from './http/docs.ts'
 import { readDocument } from './http/document.ts'
 import { drainOnClose } from './http/draining.ts'
 import { errorHandler } from './http/error-handler.ts'
+import { allowLongWork, IDLE_TIMEOUT_ms } from './http/idle-timeout.ts'
 import { logController, logRequests } from './http/logging.ts'
 import {
   createRegistry,
+  measureAvailability,
+  measureConnections,
   measureDatabase,
   measureFollowers,
   measureImports,
@@ -83,12 +87,6 @@ export interface AppParts {
 /** How much later than its timeout a slow request may be closed. */
 const TIMEOUT_CHECK_INTERVAL_ms = 1_000
 
-/**
- * How long nothing may be received or sent while a request or its response is under way. It is longer than the timeout of
- * requests, which is reported to the client, and than a request waits for events and is then read.
- */
-const IDLE_TIMEOUT_ms = REQUEST_TIMEOUT_ms + 30_000
-
 /** Longer than any path that Node accepts, so that no id is too long for the router. */
 const MAX_PARAM_LENGTH = 64 * 1024
 
@@ -126,8 +124,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
     forceCloseConnections: 'idle',
   })
 
-  // A worker that is full would otherwise offer a connection to the others, which may be full as well, again and again.
-  Object.assign(app.server, { maxConnections: config.maxConnections, dropMaxConnection: true })
+  const connections = limitConnections(app, config.maxConnections)
 
   // Hooks run in this order.
   app.addHook('onRequest', serveInTurn)
@@ -139,6 +136,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   app.addHook('onRequest', refuseInvalidEncoding)
   refuseUnknownRoutes(app)
   drainOnClose(app, stopping)
+  allowLongWork(app)
   app.setErrorHandler(errorHandler)
   reportOutages(parts.admin ? [app, parts.admin] : [app], () => ping(db))
   acceptJsonOnly(app)
@@ -161,6 +159,8 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   measureKeyCache(registry, authenticator.cache)
   measurePools(registry, { write: parts.writePool, import: parts.importPool })
   measureQueries(registry, app)
+  measureConnections(registry, connections)
+  measureAvailability(registry, () => ping(db))
   measureDatabase(registry, () => databaseSize(db))
   const metrics = peers?.shareMetrics(() => registry.getMetricsAsJSON()) ?? (() => registry.metrics())
   serveProbes(parts.admin ?? app, { basePath, stopping, metrics, ready: () => ping(db) })

@@ -28,6 +28,8 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 const EVENTS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000]
 /** PostgreSQL adds up the sizes of all files of the database. */
 const SIZE_INTERVAL_ms = 60_000
+/** Less than the interval of any monitor. */
+const PING_TIMEOUT_ms = 2_000
 
 /** How metrics of Node and the process are combined over several processes, where prom-client's way would mislead. */
 const AGGREGATORS: [names: RegExp, aggregator: Aggregator][] = [
@@ -285,6 +287,52 @@ export function measureQueries(registry: Registry, app: FastifyInstance): void {
   }
   subscribe(QUERY_CHANNEL, observe)
   app.addHook('onClose', async () => void unsubscribe(QUERY_CHANNEL, observe))
+}
+
+/** Registers the connections of clients, and how many were refused. */
+export function measureConnections(
+  registry: Registry,
+  connections: { count: () => Promise<number>; dropped: () => number },
+): void {
+  new Gauge({
+    name: 'flowtrail_client_connections',
+    help: 'Open connections of clients.',
+    registers: [registry],
+    async collect() {
+      this.set(await connections.count())
+    },
+  })
+  const name = 'flowtrail_connections_dropped_total'
+  metricsOf(registry).counter(
+    name,
+    'Connections that were closed at once, since there were as many as allowed.',
+    undefined,
+    connections.dropped,
+  )
+}
+
+/**
+ * Registers whether the database responds, which each collection asks anew, without waiting for it; left out while it is unknown.
+ *
+ * @param ping rejects when the database is unavailable
+ */
+export function measureAvailability(registry: Registry, ping: () => Promise<void>): void {
+  const gauge = new Gauge({
+    name: 'flowtrail_database_up',
+    help: 'Whether the database has responded when it was last asked: 1 if it has, else 0. Of several workers, the least.',
+    aggregator: 'min',
+    registers: [registry],
+    collect() {
+      const timer = setTimeout(() => gauge.set(0), PING_TIMEOUT_ms).unref()
+      ping()
+        .then(
+          () => gauge.set(1),
+          () => gauge.set(0),
+        )
+        .finally(() => clearTimeout(timer))
+    },
+  })
+  gauge.remove()
 }
 
 /**

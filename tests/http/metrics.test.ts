@@ -10,6 +10,7 @@ import { errorHandler } from '../../src/http/error-handler.ts'
 import { logRequests } from '../../src/http/logging.ts'
 import {
   createRegistry,
+  measureAvailability,
   measureDatabase,
   measurePools,
   measureQueries,
@@ -172,6 +173,39 @@ test('retries are counted', async () => {
   observer.onRetry()
   observer.onRetry()
   expect(await linesOf(own)).toContain('flowtrail_batch_retries_total 2')
+})
+
+describe('whether the database responds', () => {
+  afterEach(() => void vi.useRealTimers())
+
+  test('is asked at each collection without waiting for it, and left out while it is unknown', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const own = new Registry()
+    let respond = () => {}
+    const ping = vi.fn(async () => {})
+    measureAvailability(own, ping)
+    expect(await linesOf(own)).toEqual([])
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 1'])
+    ping.mockRejectedValueOnce(new Error('away'))
+    await linesOf(own)
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 0'])
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 1'])
+    // Frozen: the last response counts for two seconds.
+    ping.mockImplementation(
+      () =>
+        new Promise((resolve) => {
+          respond = resolve
+        }),
+    )
+    await linesOf(own)
+    vi.advanceTimersByTime(1_999)
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 1'])
+    vi.advanceTimersByTime(1)
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 0'])
+    respond()
+    await Promise.resolve()
+    expect(await linesOf(own)).toEqual(['flowtrail_database_up 1'])
+  })
 })
 
 describe('the size of the database', () => {

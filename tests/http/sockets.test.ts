@@ -4,6 +4,7 @@ import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { holdProject } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
 // What needs a real connection: bytes that no client library sends, and connections that are kept alive.
@@ -284,6 +285,24 @@ test('a request that is complete after its time is up is not recorded, and its c
   expect(await rowCounts(api.db)).toEqual(before)
   client.destroy()
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
+})
+
+test('nothing but what it waits for limits how long a request is worked on', async () => {
+  const obstacle = await holdProject(api.databaseUrl)
+  const accepted = once(api.app.server, 'connection')
+  const client = connect(port, '127.0.0.1')
+  const [connection] = (await accepted) as [Socket]
+  const body = JSON.stringify({ ...EVENT, module_id: 'nowhere' })
+  const head = `POST /projects/demo/events HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\nContent-Type: application/json\r\n`
+  expect(connection.timeout).toBe(60_000)
+  client.write(`${head}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  await obstacle.waiting(1)
+  expect(connection.timeout).toBe(0)
+  const response = text(client)
+  await obstacle.release()
+  expect(await response).toContain('module_does_not_exist')
+  // The client has to take it in time.
+  expect(connection.timeout).toBe(60_000)
 })
 
 test('what follows a request and is no HTTP gets no response in its place', async () => {
