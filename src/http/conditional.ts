@@ -20,12 +20,12 @@ function etagOf(body: Buffer): string {
   return etag
 }
 
-/** A tag may contain a comma, so a list of them cannot be split at commas. */
-const ENTITY_TAGS = /(?:W\/)?("[^"]*")|\*/g
+/** The members of a list, of which a tag may contain a comma, so that it cannot be split there. */
+const ENTITY_TAGS = /(?<=^|,)\s*(?:(?:W\/)?("[^"]*")|(\*))\s*(?=,|$)/g
 
 /** Whether one member of an If-None-Match is this tag, compared weakly, or `*` (RFC 9110, 13.1.2). */
 function matches(header: string, etag: string): boolean {
-  return [...header.matchAll(ENTITY_TAGS)].some(([member, tag]) => member === '*' || tag === etag)
+  return [...header.matchAll(ENTITY_TAGS)].some(([, tag, any]) => any === '*' || tag === etag)
 }
 
 /** An onSend hook: sends the ETag of a resource, and 304 instead of a body that the client has already. */

@@ -2,22 +2,41 @@ import type { Socket } from 'node:net'
 import type { FastifyInstance } from 'fastify'
 import { serviceUnavailable } from '../domain/errors.ts'
 
+/** How long a closing app waits for the rest of the head of a request: Node's own timeout has ended. */
+const HEAD_TIMEOUT_ms = 2_000
+
 /**
  * Once the server is stopping, asks clients to close their connections, so that they connect elsewhere. While the app then
  * closes, finishes the requests in flight and refuses new ones on open connections with 503. Register it after the hooks
  * that refuse what no retry would help.
+ *
+ * @param headTimeout_ms how long a closing app waits for the rest of the head of a request
  */
-export function drainOnClose(app: FastifyInstance, stopping: AbortSignal | undefined): void {
+export function drainOnClose(
+  app: FastifyInstance,
+  stopping: AbortSignal | undefined,
+  headTimeout_ms = HEAD_TIMEOUT_ms,
+): void {
   let isDraining = false
-  const connections = new Set<Socket>()
+  /** How many requests are under way on each. */
+  const connections = new Map<Socket, number>()
+  const count = (socket: Socket, change: number) => connections.set(socket, (connections.get(socket) ?? 0) + change)
   app.server.on('connection', (socket) => {
-    connections.add(socket)
+    connections.set(socket, 0)
     socket.once('close', () => connections.delete(socket))
+  })
+  app.server.on('request', ({ socket }, response) => {
+    count(socket, 1)
+    response.once('close', () => connections.has(socket) && count(socket, -1))
   })
   app.addHook('preClose', async () => {
     isDraining = true
-    // To Node a connection is not idle before its first request.
-    for (const socket of connections) if (socket.bytesRead === 0) socket.destroy()
+    // To Node a connection is not idle before its first request, nor when it has a part of one.
+    for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy()
+    const timer = setTimeout(() => {
+      for (const [socket, requests] of connections) if (requests === 0) socket.destroy()
+    }, headTimeout_ms).unref()
+    app.server.once('close', () => clearTimeout(timer))
   })
   app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
   app.addHook('onSend', (_request, reply, _payload, done) => {

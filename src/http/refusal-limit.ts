@@ -100,11 +100,16 @@ function refusalsUsedUp(): ApiError {
   return tooManyRefusedKeys(MAX_REFUSALS, Math.ceil(rest_ms / 1000))
 }
 
+/** An address with the port of the client, as some proxies forward it. */
+const WITH_PORT = /^(?:([\d.]+)|\[([^\]]+)\]):\d+$/
+
 /**
  * Who is behind an address: one host for IPv4, but the whole /64 network for IPv6, of which a host has every address. What
  * is no address, as a proxy may forward it, is one client, so that it cannot evade the limit or fill the memory.
  */
-function clientOf(address: string): string {
+function clientOf(forwarded: string): string {
+  const [, v4, v6] = WITH_PORT.exec(forwarded) ?? []
+  const address = v4 ?? v6 ?? forwarded
   if (isIP(address) === 0) return ''
   // An IPv4 address, which may be mapped to IPv6: ::ffff:192.0.2.1.
   if (address.includes('.')) return address

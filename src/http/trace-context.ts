@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 
-/** W3C Trace Context, section 3.2. */
-const TRACEPARENT = /^(?!ff)[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(-|$)/
+/** W3C Trace Context, section 3.2. Versions after 00 may have more at the end. */
+const TRACEPARENT = /^(?!ff|00.{54})[\da-f]{2}-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(-|$)/
 
 /** The caller's span, by the ids and the flags of its `traceparent` header. */
 export interface CallerSpan {

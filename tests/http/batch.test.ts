@@ -9,6 +9,7 @@ import { Turns } from '../../src/domain/turns.ts'
 import { Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { holdProject } from '../support/waiting.ts'
 import { EVENT, expectIssues, rowCounts } from './requests.ts'
 
 // recordCustomEvents: each event of a batch gets what it alone would get, in the order of the events.
@@ -389,15 +390,42 @@ test.each([
   },
 )
 
+const batchOf = (key: string, events: unknown[]) => {
+  const body = JSON.stringify({ events })
+  const head = `POST /projects/demo/events/batch HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${key}\r\n`
+  return `${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+}
+
+test('a client that leaves before the response to its batch is no defect', async () => {
+  const lines: { msg: string; operation: string }[] = []
+  const stream = { write: (line: string) => void lines.push(JSON.parse(line)) }
+  const own = await createTestApp({ logger: { level: 'info', stream } })
+  onTestFinished(() => own.close())
+  const { hostname, port } = new URL(await own.listen())
+  for (const count of [1, 500]) {
+    const obstacle = await holdProject(own.databaseUrl)
+    const client = connectSocket(Number(port), hostname)
+    client.write(batchOf(own.key, Array(count).fill(EVENT)))
+    await obstacle.waiting(1)
+    const cut = once(client, 'close')
+    client.destroy()
+    await cut
+    await expect.poll(() => lines.some(({ msg }) => msg === 'request cut off')).toBe(true)
+    await obstacle.release()
+    // Until the batch has its response, which nobody reads.
+    const unsent = async () => /^flowtrail_pending_events (.*)$/m.exec((await own.app.inject('/metrics')).body)?.[1]
+    await expect.poll(unsent).toBe('0')
+    await own.call({ method: 'POST', path: '/projects/demo/events/batch', body: { events: [EVENT] } })
+    expect(
+      lines.filter(({ operation, msg }) => operation === 'recordCustomEvents' || msg === 'request failed'),
+    ).toMatchObject([{ msg: 'request cut off' }, { msg: 'request' }])
+    lines.length = 0
+  }
+})
+
 describe('a client that does not read the response to its batch', () => {
   // More than the buffers of the connection take: the response repeats the name twice.
   const INVALID = Array.from({ length: 1_000 }, () => ({ ['n'.repeat(4_100)]: 1 }))
-  const batchOf = (events: unknown[]) => {
-    const body = JSON.stringify({ events })
-    const head = `POST /projects/demo/events/batch HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${KEY}\r\n`
-    return `${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-  }
-  let KEY: string
 
   test('is disconnected, and keeps others from sending more only for as long', async () => {
     const readGate = {
@@ -407,14 +435,13 @@ describe('a client that does not read the response to its batch', () => {
     }
     const own = await createTestApp({ readGate, twins: false })
     onTestFinished(() => own.close())
-    KEY = own.key
     const { hostname, port } = new URL(await own.listen())
     const client = connectSocket(Number(port), hostname)
     onTestFinished(() => void client.destroy())
     client.pause()
     client.on('error', () => {})
     const closed = once(client, 'close')
-    client.write(batchOf(INVALID))
+    client.write(batchOf(own.key, INVALID))
     const metric = async (name: string) => {
       const { body } = await own.app.inject('/metrics')
       return Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(body)?.[1])

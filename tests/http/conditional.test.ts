@@ -63,6 +63,9 @@ describe.each([
     ['an open quote', (tag) => tag.slice(0, -1)],
     ['the tag within another', (tag) => `"x${tag.slice(1)}`],
     ['the tag in another case', (tag) => tag.toLowerCase()],
+    ['an asterisk within a member', () => '"a", b*'],
+    ['an asterisk before more', () => '*b'],
+    ['the tag with something behind it', (tag) => `${tag}x`],
     ['10,000 quotes', () => '"'.repeat(9_999)],
   ])('is a 200 for %s', async (_, header) => {
     const response = await getIfNoneMatch(header(etag))

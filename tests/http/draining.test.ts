@@ -1,7 +1,9 @@
 import { once } from 'node:events'
 import { connect as connectSocket, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
+import fastify from 'fastify'
 import { expect, test } from 'vitest'
+import { drainOnClose } from '../../src/http/draining.ts'
 import { fillFixture, module, version } from '../recording/fixture.ts'
 import { createTestApp, importInto } from '../support/app.ts'
 
@@ -79,5 +81,43 @@ test('an app that closes waits for no connection without a request', async () =>
   await accepted
   const closed = once(client, 'close')
   await api.close()
+  await closed
+})
+
+test('an app that closes waits for a part of a request only for a moment, and for the response to a whole one', async () => {
+  const app = fastify()
+  drainOnClose(app, undefined, 10)
+  let respond = () => {}
+  const asked = new Promise<void>((resolve) => {
+    app.get('/slow', async () => {
+      resolve()
+      await new Promise<void>((done) => {
+        respond = done
+      })
+      return 'done'
+    })
+  })
+  app.get('/', async () => 'ok')
+  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
+  const open = async (sent: string) => {
+    const accepted = once(app.server, 'connection')
+    const client = connectSocket(Number(port), '127.0.0.1')
+    const [connection] = (await accepted) as [Socket]
+    client.write(sent)
+    await expect.poll(() => connection.bytesRead).toBe(sent.length)
+    return client
+  }
+  const whole = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
+  const slow = await open(whole('/slow'))
+  await asked
+  // The second one has had a response before.
+  const parts = [await open('GET / HT'), await open(`${whole('/')}GET / HT`)]
+  const ends = parts.map((client) => text(client).catch(() => 'reset'))
+  const closed = app.close()
+  const [first, second] = await Promise.all(ends)
+  expect(first).toMatch(/^(reset)?$/)
+  expect(second).toMatch(/^HTTP\/1.1 200 .*\r\nok$/is)
+  respond()
+  expect(await text(slow)).toMatch(/^HTTP\/1.1 200 .*done$/is)
   await closed
 })

@@ -122,7 +122,13 @@ test.each([
   ['fe80::1%eth0', 'fe80::2%eth0', true],
   // As a proxy may forward it.
   ['1:2:3:4:5:6:7:8%a:b:c', '1:2:3:4::', true],
-  ['unknown', '192.0.2.1:80', true],
+  ['192.0.2.1:5001', '192.0.2.1', true],
+  ['192.0.2.1:5001', '192.0.2.2:5001', false],
+  ['[2001:db8:1:2::1]:5001', '2001:db8:1:2::2', true],
+  ['[2001:db8:1:2::1]:5001', '[2001:db8:1:3::1]:5001', false],
+  ['unknown', '192.0.2.1:port', true],
+  ['unknown', '[192.0.2.1', true],
+  ['unknown', '2001:db8:1:2:3:4:5:6:80', true],
   ['unknown', '192.0.2.1', false],
 ])('%s and %s are one client: %s', async (first, second, isOne) => {
   const limiter = new RefusalLimiter()
