@@ -113,7 +113,7 @@ bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure t
 bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; five minutes
 	@$(RUN) bench -- --processes
 
-ci: check contract-diff test browser ## What CI runs on every change
+ci: check contract-diff test browser ## What of CI needs nothing but npm and Chromium
 
 format: node_modules/.installed ## Format, and apply safe lint fixes
 	@$(RUN) format

@@ -366,9 +366,14 @@ export function readConfig(environment: Record<string, string | undefined> = pro
   if (settings.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) {
     throw new Error('Invalid configuration: ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT')
   }
+  if (ADMIN_PORT !== undefined && ADMIN_PORT === settings.PORT) {
+    throw new Error('Invalid configuration: ADMIN_PORT: it must not be PORT')
+  }
   // Links are paths, which a proxy does not change.
   if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
-    throw new Error(`Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}`)
+    throw new Error(
+      `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}: set both alike`,
+    )
   }
   return {
     databaseUrl: DATABASE_URL,

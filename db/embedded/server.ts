@@ -54,13 +54,16 @@ const ADVICE: Advice = { alternative: 'use another server', upgrade: 'Dump it wi
  */
 export async function useEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
   const path = resolve(options.dataDir)
-  await mkdir(path, { recursive: true })
+  const advice = { ...ADVICE, ...options.advice }
+  await mkdir(path, { recursive: true }).catch(({ message }: Error) => {
+    throw new Error(`The directory ${path} cannot be made: ${message}. Choose another, or ${advice.alternative}`)
+  })
   const dataDir = await realpath(path)
   const [users, lock] = [join(dataDir, 'users'), join(dataDir, 'lock')]
   for (const directory of [users, lock]) await mkdir(directory, { recursive: true })
 
   const { name = 'postgres', settings = {}, onLog: log = () => {}, signal } = options
-  const cluster = new Cluster(dataDir, { name, settings, advice: { ...ADVICE, ...options.advice }, log })
+  const cluster = new Cluster(dataDir, { name, settings, advice, log })
   const endUse = async (user: string) => {
     await unregister(users, user)
     if ((await liveRegistrations(users)).length === 0) await cluster.stop()

@@ -68,7 +68,12 @@ interface NewFile {
 
 /** @throws InputError when the file cannot be written */
 async function newFile(file: string, force = false): Promise<NewFile> {
-  const unwritable = ({ message }: Error) => new InputError(`Cannot write ${file}: ${message.split(', ')[0]}`)
+  const unwritable = ({ code, message }: NodeJS.ErrnoException) =>
+    new InputError(
+      code === 'ENOENT'
+        ? `Cannot write ${file}: there is no folder ${path.dirname(file)}`
+        : `Cannot write ${file}: ${message.split(', ')[0]}`,
+    )
   const existing = await stat(file).catch((error) => {
     if (error.code !== 'ENOENT') throw unwritable(error)
   })

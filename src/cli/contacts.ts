@@ -11,6 +11,7 @@ import {
 } from '../domain/identifier.ts'
 import { type ContactSummary, findContact, selectIdentifierOwners } from '../queries/contacts.ts'
 import { eraseContact } from '../queries/erasures.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { exportContact } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
@@ -51,7 +52,8 @@ async function requireContact(db: Database, projectId: string, contactId: string
   await requireProject(db, projectId)
   const contact = await findContact(db, projectId, contactId)
   if (contact) return contact
-  throw new CommandError(`Project ${projectId} has no contact ${contactId}. Run: flowtrail contacts find`)
+  const find = `${FLOWTRAIL} contacts find --project ${projectId} --identifier KEY=JSON`
+  throw new CommandError(`Project ${projectId} has no contact ${contactId}. Run: ${find}`)
 }
 
 export function contactsCommand(context: Context): Command {

@@ -38,7 +38,10 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
                 `or boolean, or the other way round: ${count}. See docs/recording.md#identifiers\n`,
             )
           }
-          await printRows(stdout, rowsOf(summary), COLUMNS, json)
+          const rows = rowsOf(summary)
+          // What was to write it has failed.
+          if (rows.every(({ read }) => read === 0)) throw new CommandError('The input has no record')
+          await printRows(stdout, rows, COLUMNS, json)
         })
       } catch (error) {
         if (isImported && error instanceof Interrupted) {

@@ -4,6 +4,7 @@ import type { Database } from '../database/pool.ts'
 import { DEFAULT_SCOPES, formatKey, generateKey, hashSecret, SCOPES, type Scope } from '../domain/api-key.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { findKeyById, insertKey, lockKey, selectKeys, updateKeyExpiry, updateKeyRevoked } from '../queries/api-keys.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { keyId, resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { durationBetween } from './duration.ts'
@@ -43,7 +44,7 @@ const addScope = (scope: string, scopes: string[] | undefined) => {
 
 async function usableKey(db: Database, id: string) {
   const key = await findKeyById(db, id)
-  if (!key) throw new CommandError(`Key ${id} does not exist. Run: flowtrail keys list`)
+  if (!key) throw new CommandError(`Key ${id} does not exist. Run: ${FLOWTRAIL} keys list`)
   if (key.revoked_at !== null) throw new CommandError(`Key ${id} was revoked at ${key.revoked_at}`)
   return key
 }
@@ -128,7 +129,9 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
           // Another command may have revoked or rotated it in between.
           const { name, scopes, expires_at } = await usableKey(trx, id)
           if (expires_at !== null && expires_at <= fromNow(0)) {
-            throw new CommandError(`Key ${id} expired at ${expires_at}. Create a new one with: flowtrail keys create`)
+            throw new CommandError(
+              `Key ${id} expired at ${expires_at}. Create a new one with: ${FLOWTRAIL} keys create`,
+            )
           }
           const key = await createKey(trx, project_id, { name, scopes, expires_at })
           const end = fromNow(options.overlap)

@@ -9,6 +9,7 @@ import {
   selectProjects,
   updateProjectName,
 } from '../queries/projects.ts'
+import { FLOWTRAIL } from '../release.ts'
 import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
@@ -29,7 +30,7 @@ const STATS = [
 /** @throws CommandError if the project does not exist */
 export async function requireProject(db: Database, projectId: string): Promise<void> {
   if (await projectExists(db, projectId)) return
-  throw new CommandError(`Project ${projectId} does not exist. Run: flowtrail projects list`)
+  throw new CommandError(`Project ${projectId} does not exist. Run: ${FLOWTRAIL} projects list`)
 }
 
 export function projectsCommand(context: Context): Command {

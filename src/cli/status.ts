@@ -92,7 +92,10 @@ export const statusCommand = ({ env, stdout }: Context) =>
 
 function requireHealthy({ server, database }: Status): void {
   const problems = [
-    ...(server.ready ? [] : [`The server at ${server.url} is not ready`]),
+    ...('problem' in server
+      ? [`No server of Flowtrail responds at ${server.url}; start it, or say where it is with --url`]
+      : []),
+    ...('problem' in server || server.ready ? [] : [`The server at ${server.url} is not ready`]),
     ...('problem' in database ? ['The database cannot be read'] : []),
   ]
   if (problems.length > 0) throw new CommandError(problems.join('. '))

@@ -445,4 +445,7 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Text with control characters escaped, so that a message stays on one line. */
-const printable = (value: string) => JSON.stringify(value).slice(1, -1)
+const printable = (value: string) =>
+  JSON.stringify(value)
+    .slice(1, -1)
+    .replace(/\\(["\\])/g, '$1')

@@ -280,7 +280,7 @@ describe('backup', () => {
     const flowtrail = flowtrailWith({ DATABASE_URL: app.databaseUrl })
     const nowhere = `${directory.path}/missing/b.gz`
     expect(await flowtrail('backup', nowhere)).toEqual(
-      refusal(`Cannot write ${nowhere}: ENOENT: no such file or directory`),
+      refusal(`Cannot write ${nowhere}: there is no folder ${directory.path}/missing`),
     )
     expect(await flowtrail('backup', `${file}/b.gz`)).toEqual(
       refusal(`Cannot write ${file}/b.gz: ENOTDIR: not a directory`),

@@ -117,8 +117,11 @@ describe('contacts export', () => {
   })
 
   test.each([
-    [['c9', '--project', 'acme'], 'Project acme has no contact c9. Run: flowtrail contacts find'],
-    [['c1', '--project', 'none'], 'Project none does not exist. Run: flowtrail projects list'],
+    [
+      ['c9', '--project', 'acme'],
+      'Project acme has no contact c9. Run: npm run -s flowtrail -- contacts find --project acme --identifier KEY=JSON',
+    ],
+    [['c1', '--project', 'none'], 'Project none does not exist. Run: npm run -s flowtrail -- projects list'],
   ])('%j fails', async (args, message) => {
     expect(await flowtrail('contacts', 'export', ...args)).toEqual({
       ...{ status: 1, stdout: '' },
@@ -136,7 +139,7 @@ describe('projects', () => {
     ])
     expect(await flowtrail('projects', 'rename', 'none', 'None')).toEqual({
       ...{ status: 1, stdout: '' },
-      stderr: 'flowtrail: Project none does not exist. Run: flowtrail projects list\n',
+      stderr: 'flowtrail: Project none does not exist. Run: npm run -s flowtrail -- projects list\n',
     })
   })
 

@@ -257,8 +257,11 @@ describe('contacts erase', () => {
   })
 
   test.each([
-    [['c9', '--project', 'demo'], 'Project demo has no contact c9. Run: flowtrail contacts find'],
-    [['person', '--project', 'none'], 'Project none does not exist. Run: flowtrail projects list'],
+    [
+      ['c9', '--project', 'demo'],
+      'Project demo has no contact c9. Run: npm run -s flowtrail -- contacts find --project demo --identifier KEY=JSON',
+    ],
+    [['person', '--project', 'none'], 'Project none does not exist. Run: npm run -s flowtrail -- projects list'],
   ])('%j fails', async (args, message) => {
     expect(await flowtrail('contacts', 'erase', ...args, '--yes')).toEqual({
       ...{ status: 1, stdout: '' },
@@ -358,7 +361,7 @@ describe('projects delete', () => {
 
   test('fails without the project, and without being asked', async () => {
     expect(await flowtrail('projects', 'delete', 'none', '--yes')).toMatchObject({
-      ...{ status: 1, stderr: 'flowtrail: Project none does not exist. Run: flowtrail projects list\n' },
+      ...{ status: 1, stderr: 'flowtrail: Project none does not exist. Run: npm run -s flowtrail -- projects list\n' },
     })
     expect(await flowtrail('projects', 'delete', 'demo')).toMatchObject({
       ...{ status: 2, stderr: expect.stringContaining('Add --yes') },

@@ -100,6 +100,12 @@ describe('import', () => {
 
   test.each([
     ['no JSON', `${GOOD}{"type":"group"\n`, /^line 2: must be one JSON object: .*$/],
+    ['no record', '', /^The input has no record$/],
+    [
+      'no line of JSON',
+      '# "Notes"',
+      /^line 1: must be one JSON object: Unexpected token '#', "# "Notes"" is not valid JSON$/,
+    ],
     ['an empty line', `${GOOD}\n{"type":"group"}\n`, /^line 2: must be a record; empty lines are not allowed$/],
     ['a missing field', `${GOOD}{"type":"group","project_id":"acme"}`, /^line 2: \/group_id: is required$/],
     [
@@ -183,7 +189,7 @@ describe('export', () => {
     expect(await flowtrail('export', '--project', 'nope')).toEqual({
       status: 1,
       stdout: '',
-      stderr: 'flowtrail: Project nope does not exist. Run: flowtrail projects list\n',
+      stderr: 'flowtrail: Project nope does not exist. Run: npm run -s flowtrail -- projects list\n',
     })
   })
 

@@ -97,7 +97,7 @@ describe('keys create', () => {
     expect(await flowtrail('keys', 'rotate', idOf(key))).toEqual({
       status: 1,
       stdout: '',
-      stderr: `flowtrail: Key ${idOf(key)} expired at ${expires_at}. Create a new one with: flowtrail keys create\n`,
+      stderr: `flowtrail: Key ${idOf(key)} expired at ${expires_at}. Create a new one with: npm run -s flowtrail -- keys create\n`,
     })
   })
 })
@@ -176,10 +176,10 @@ describe('keys rotate', () => {
 })
 
 test.each([
-  ['create --project nope', 'Project nope does not exist. Run: flowtrail projects list'],
-  ['list --project nope', 'Project nope does not exist. Run: flowtrail projects list'],
-  ['revoke abcdefghijkl', 'Key abcdefghijkl does not exist. Run: flowtrail keys list'],
-  ['rotate abcdefghijkl', 'Key abcdefghijkl does not exist. Run: flowtrail keys list'],
+  ['create --project nope', 'Project nope does not exist. Run: npm run -s flowtrail -- projects list'],
+  ['list --project nope', 'Project nope does not exist. Run: npm run -s flowtrail -- projects list'],
+  ['revoke abcdefghijkl', 'Key abcdefghijkl does not exist. Run: npm run -s flowtrail -- keys list'],
+  ['rotate abcdefghijkl', 'Key abcdefghijkl does not exist. Run: npm run -s flowtrail -- keys list'],
 ])('keys %s fails', async (line, message) => {
   expect(await flowtrail('keys', ...line.split(' '))).toEqual({
     status: 1,

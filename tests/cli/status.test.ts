@@ -193,7 +193,11 @@ demo `,
     const { status, stdout, stderr } = await flowtrailWith({ ...settings, PORT: '1' })('status')
     expect(stdout).toMatch(/^Server {4}http:\/\/127\.0\.0\.1:1: no response: .+\nDatabase {2}/)
     expect({ status, stderr }).toEqual({
-      ...{ status: 1, stderr: 'flowtrail: The server at http://127.0.0.1:1 is not ready\n' },
+      ...{
+        status: 1,
+        stderr:
+          'flowtrail: No server of Flowtrail responds at http://127.0.0.1:1; start it, or say where it is with --url\n',
+      },
     })
   })
 

@@ -145,6 +145,14 @@ describe('one user', () => {
     expect(await readdir(join(dataDir, 'lock'))).toEqual([])
   })
 
+  test('says what to do when its directory cannot be made', async () => {
+    const file = join(home, 'file')
+    await writeFile(file, '')
+    await expect(useEmbeddedServer({ dataDir: file, ...OPTIONS })).rejects.toThrow(
+      `The directory ${file} cannot be made: EEXIST: file already exists, mkdir '${file}'. Choose another, or set APP_DATABASE_URL`,
+    )
+  })
+
   test('finds the data again, also by a relative path', async () => {
     await copyCluster()
     const first = await use()
@@ -236,7 +244,8 @@ describe('a process in another pid namespace', () => {
   })
 
   test('is not joined by a second PostgreSQL', async () => {
-    const touch = setInterval(() => utimes(registration(), new Date(), new Date()), 500)
+    // The directory is removed before the timer is.
+    const touch = setInterval(() => utimes(registration(), new Date(), new Date()).catch(() => {}), 500)
     onTestFinished(() => clearInterval(touch))
     await expect(use()).rejects.toThrow(`${dataDir} is in use by a process of another container`)
     expect(await isThere(join(dataDir, 'postgres/postmaster.pid'))).toBe(false)

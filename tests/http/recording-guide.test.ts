@@ -38,12 +38,12 @@ test('the snippets for a server and a worker queue record each event once', asyn
   const [printed, errors] = await Promise.all([text(child.stdout), text(child.stderr)])
   expect(errors).toBe('')
   expect(printed.trim().split('\n')).toEqual([
-    'done 10041',
-    'done 10042',
-    expect.stringMatching(/^refused 10043 .*\/body\/events\/2\/identifiers\/0\/value/),
+    'done 20041',
+    'done 20042',
+    expect.stringMatching(/^refused 20043 .*\/body\/events\/2\/identifiers\/0\/value/),
   ])
   const orders = (await feed()).filter(({ custom_event_name }) => custom_event_name === 'order_placed')
-  expect(orders.map(({ custom_event_props }) => JSON.parse(String(custom_event_props)).order)).toEqual([10042, 10041])
+  expect(orders.map(({ custom_event_props }) => JSON.parse(String(custom_event_props)).order)).toEqual([20042, 20041])
 })
 
 test('the records of the example can be imported', async () => {

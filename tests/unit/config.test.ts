@@ -231,9 +231,15 @@ test('PUBLIC_URL has the path of BASE_PATH', () => {
     ['/b', '/b'],
   ]) {
     expect(() => readConfig({ PUBLIC_URL, BASE_PATH })).toThrow(
-      `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${shown}`,
+      `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${shown}: set both alike`,
     )
   }
+})
+
+test('the port of the admin listener must be another', () => {
+  expect(() => readConfig({ PORT: '9000', ADMIN_PORT: '9000' })).toThrow(
+    'Invalid configuration: ADMIN_PORT: it must not be PORT',
+  )
 })
 
 describe('traces', () => {

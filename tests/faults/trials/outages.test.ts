@@ -276,7 +276,7 @@ test(
   },
 )
 
-test('the clock of the service jumps by two days, forth and back', TRIAL_OPTIONS, async ({ skip }) => {
+test('the clock of the service jumps by two days, back and forth', TRIAL_OPTIONS, async ({ skip }) => {
   const library = await findFaketime()
   if (!library) return skip('needs the Debian package libfaketime')
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-clock-'))
