@@ -18,25 +18,25 @@ export function drainOnClose(
   headTimeout_ms = HEAD_TIMEOUT_ms,
 ): void {
   let isDraining = false
-  /** How many requests are under way on each. */
-  const connections = new Map<Socket, number>()
-  const count = (socket: Socket, change: number) => connections.set(socket, (connections.get(socket) ?? 0) + change)
+  const connections = new Map<Socket, { requests: number }>()
   app.server.on('connection', (socket) => {
-    connections.set(socket, 0)
+    connections.set(socket, { requests: 0 })
     socket.once('close', () => connections.delete(socket))
   })
   app.server.on('request', ({ socket }, response) => {
-    count(socket, 1)
-    response.once('close', () => connections.has(socket) && count(socket, -1))
+    const connection = connections.get(socket) as { requests: number }
+    connection.requests += 1
+    response.once('close', () => {
+      connection.requests -= 1
+    })
   })
   app.addHook('preClose', async () => {
     isDraining = true
     // To Node a connection is not idle before its first request, nor when it has a part of one.
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy()
-    const timer = setTimeout(() => {
-      for (const [socket, requests] of connections) if (requests === 0) socket.destroy()
+    setTimeout(() => {
+      for (const [socket, { requests }] of connections) if (requests === 0) socket.destroy()
     }, headTimeout_ms).unref()
-    app.server.once('close', () => clearTimeout(timer))
   })
   app.addHook('onRequest', (_request, _reply, done) => done(isDraining ? serviceUnavailable() : undefined))
   app.addHook('onSend', (_request, reply, _payload, done) => {

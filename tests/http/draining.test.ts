@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { connect as connectSocket, type Socket } from 'node:net'
+import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
 import { expect, test } from 'vitest'
@@ -72,15 +73,34 @@ test('an app that closes sends the responses that it has begun, and waits for no
   await closed
 })
 
+const LONG_ms = 600_000
+
 test('an app that closes waits for no connection without a request', async () => {
-  const api = await createTestApp({ twins: false })
-  const { hostname, port } = new URL(await api.listen())
-  const accepted = once(api.app.server, 'connection')
-  const client = connectSocket(Number(port), hostname)
+  const app = fastify()
+  drainOnClose(app, undefined, LONG_ms)
+  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
+  const accepted = once(app.server, 'connection')
+  const client = connectSocket(Number(port), '127.0.0.1')
   client.on('error', () => {})
   await accepted
   const closed = once(client, 'close')
-  await api.close()
+  await app.close()
+  await closed
+})
+
+test('an app that closes closes a connection when the response that had begun is sent', async () => {
+  const app = fastify()
+  drainOnClose(app, undefined, LONG_ms)
+  const body = new PassThrough()
+  app.get('/', async () => body)
+  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
+  const client = connectSocket(Number(port), '127.0.0.1')
+  client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  body.write('begun')
+  await once(client, 'readable')
+  const closed = app.close()
+  body.end()
+  expect(await text(client)).toMatch(/^HTTP\/1.1 200 .*\r\n0\r\n\r\n$/s)
   await closed
 })
 
