@@ -24,7 +24,7 @@ export function drainOnClose(
     socket.once('close', () => connections.delete(socket))
   })
   app.server.on('request', ({ socket }, response) => {
-    const connection = connections.get(socket) as { requests: number }
+    const connection = connections.get(socket) ?? { requests: 0 }
     connection.requests += 1
     response.once('close', () => {
       connection.requests -= 1
