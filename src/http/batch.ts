@@ -30,13 +30,11 @@ export const admitBatch =
   }
 
 /** A preSerialization hook for the response to a batch. */
-export const serializeBatch: preSerializationHookHandler<unknown> = (_request, reply, payload, done) => {
+export const serializeBatch: preSerializationHookHandler<unknown> = (_request, _reply, payload, done) => {
   // An error has none.
   const { results } = payload as { results?: object[] }
-  // To Fastify a stream that cannot be sent has failed, even if nobody is there to read it.
-  const unlessGone = (body: Awaited<ReturnType<typeof serializeResults>>) => done(null, reply.raw.destroyed ? '' : body)
   if (!results) done(null, payload)
-  else serializeResults(results).then(unlessGone, done)
+  else serializeResults(results).then((body) => done(null, body), done)
 }
 
 /**

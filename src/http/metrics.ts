@@ -294,17 +294,10 @@ export function measureConnections(
   registry: Registry,
   connections: { count: () => Promise<number>; dropped: () => number },
 ): void {
-  new Gauge({
-    name: 'flowtrail_client_connections',
-    help: 'Open connections of clients.',
-    registers: [registry],
-    async collect() {
-      this.set(await connections.count())
-    },
-  })
-  const name = 'flowtrail_connections_dropped_total'
-  metricsOf(registry).counter(
-    name,
+  const { gauge, counter } = metricsOf(registry)
+  gauge('flowtrail_client_connections', 'Open connections of clients.', connections.count)
+  counter(
+    'flowtrail_connections_dropped_total',
     'Connections that were closed at once, since there were as many as allowed.',
     undefined,
     connections.dropped,
@@ -364,13 +357,13 @@ export function measureDatabase(registry: Registry, size_bytes: () => Promise<nu
 function metricsOf(registry: Registry) {
   const registers = [registry]
   return {
-    gauge(name: string, help: string, value: () => number): void {
+    gauge(name: string, help: string, value: () => number | Promise<number>): void {
       new Gauge({
         name,
         help,
         registers,
-        collect() {
-          this.set(value())
+        async collect() {
+          this.set(await value())
         },
       })
     },

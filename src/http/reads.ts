@@ -172,6 +172,11 @@ export const serializeUnlessDone = (serialize: (result: object) => string | Buff
 /** An onSend hook: nothing more is read, and the body is on the way to the client. That of {@link wholeBody} has begun already. */
 export const startSending: onSendHookHandler<unknown> = (request, reply, payload, done) => {
   const { lease } = request
+  if (payload instanceof BodyStream && reply.raw.destroyed) {
+    // To Fastify a stream that cannot be sent has failed, even if nobody is there to read it.
+    done(null, '')
+    return
+  }
   if (payload instanceof BodyStream) {
     reply.header('content-length', payload.bytes)
     trackSending(payload, lease)
