@@ -99,6 +99,8 @@ test('an app that closes closes a connection when the response that had begun is
   body.write('begun')
   await once(client, 'readable')
   const closed = app.close()
+  // What is idle is closed then.
+  await expect.poll(() => app.server.listening).toBe(false)
   body.end()
   expect(await text(client)).toMatch(/^HTTP\/1.1 200 .*\r\n0\r\n\r\n$/s)
   await closed

@@ -107,7 +107,7 @@ describe('events that arrive together', () => {
         { id: 'demo', count: 300 },
         { id: 'other', count: 1 },
       ],
-      2,
+      isOnCitus ? 3 : 2,
     ],
   ])('%s', async (_, projects, expected) => {
     const transactions = await transactionsOf(() =>
