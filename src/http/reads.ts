@@ -172,16 +172,13 @@ export const serializeUnlessDone = (serialize: (result: object) => string | Buff
 /** An onSend hook: nothing more is read, and the body is on the way to the client. That of {@link wholeBody} has begun already. */
 export const startSending: onSendHookHandler<unknown> = (request, reply, payload, done) => {
   const { lease } = request
-  if (payload instanceof BodyStream && reply.raw.destroyed) {
-    // To Fastify a stream that cannot be sent has failed, even if nobody is there to read it.
-    done(null, '')
-    return
-  }
-  if (payload instanceof BodyStream) {
-    reply.header('content-length', payload.bytes)
-    trackSending(payload, lease)
-  } else if (!(payload instanceof Readable)) lease?.send(Buffer.byteLength((payload as string | Buffer | null) ?? ''))
-  done(null, payload)
+  // To Fastify a stream that cannot be sent has failed, even if nobody is there to read it.
+  const body = payload instanceof BodyStream && reply.raw.destroyed ? '' : payload
+  if (body instanceof BodyStream) {
+    reply.header('content-length', body.bytes)
+    trackSending(body, lease)
+  } else if (!(body instanceof Readable)) lease?.send(Buffer.byteLength((body as string | Buffer | null) ?? ''))
+  done(null, body)
 }
 
 /** The path and query of the next page: this request's, with the cursor set. */

@@ -1,4 +1,5 @@
-import { createHash } from 'node:crypto'
+import { createHash, Hash } from 'node:crypto'
+import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { text as textOf } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -54,11 +55,13 @@ function* records(): Generator<object> {
 }
 
 let api: TestApp
+let address: URL
 beforeAll(async () => {
   api = await createTestApp({
     fill: withExamples(records()),
     twins: false,
   })
+  address = new URL(await api.listen())
 })
 afterAll(() => api.close())
 
@@ -193,9 +196,26 @@ test.each([
   expect(sent_bytes).toBeLessThan(isInParts ? length : 1)
 })
 
+test('a client that leaves while its body is serialized leaves its place to others', async () => {
+  const { promise: begun, resolve: begin } = Promise.withResolvers<void>()
+  const update = vi.spyOn(Hash.prototype, 'update')
+  onTestFinished(() => update.mockRestore())
+  api.app.server.once('request', (_, response: ServerResponse) => {
+    update.mockImplementation(function (this: Hash) {
+      response.destroy()
+      begin()
+      return this
+    })
+  })
+  const socket = connect(Number(address.port), address.hostname)
+  socket.write(`GET /projects/demo/modules/large HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`)
+  await begun
+  const reads = async () => /^flowtrail_reads_under_way (.*)$/m.exec((await api.app.inject('/metrics')).body)?.[1]
+  await expect.poll(reads).toBe('0')
+})
+
 test('bytes that are no request end the connection, and not within the response before them', async () => {
-  const { hostname, port } = new URL(await api.listen())
-  const socket = connect(Number(port), hostname)
+  const socket = connect(Number(address.port), address.hostname)
   socket.write(
     `GET /projects/demo/entries/large-6/events?limit=1000 HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`,
   )
