@@ -111,11 +111,13 @@ const connectBy = (pool: pg.Pool): Database => new Kysely<DB>({ dialect: new Pos
 
 /**
  * Opens Kysely on `max` connections that all queries share without waiting for each other's results: for single
- * statements, not for transactions.
+ * statements, not for transactions. With a lock timeout, a prepared query that has not got a lock within it is sent again until
+ * the statement timeout, and does not keep others waiting meanwhile.
  */
 export function connectShared(url: string, { queryTimeout_ms, ...options }: PoolOptions = {}): Database {
   const pool = createPool(url, { ...options, pipeline: true })
-  return new Kysely<DB>({ dialect: new PipelinedDialect(pool, queryTimeout_ms) })
+  const sharing = { readTimeout_ms: queryTimeout_ms, patience_ms: options.statementTimeout_ms }
+  return new Kysely<DB>({ dialect: new PipelinedDialect(pool, sharing) })
 }
 
 /** Opens a pool for transactions in pipeline mode, as recording needs it. */

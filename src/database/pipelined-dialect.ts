@@ -10,13 +10,31 @@ import {
 } from 'kysely'
 import type pg from 'pg'
 import { destroySocket } from './client.ts'
-import { isStalePlan } from './failures.ts'
+import { isLockTimeout, isOutage, isStalePlan } from './failures.ts'
 import type { NamedQuery } from './prepared.ts'
 import { timedQuery } from './timed-query.ts'
 
 // Pipelining (ADR 0005): all reads share few connections, and each is sent at once, without waiting for the results of
 // those before it. The trade: PostgreSQL replies in order, so that a slow query delays those behind it on its connection,
 // there are no transactions, and a connection that breaks fails all that was under way on it.
+
+/** How long after a query has waited for a lock in vain another one of its name is expected to wait, too. */
+const LOCKED_ms = 2_000
+
+export interface SharingOptions {
+  /**
+   * How long a connection may be silent while a result is awaited, in milliseconds, before it is destroyed: a server that is
+   * frozen or unreachable does not keep its own timeouts.
+   */
+  readTimeout_ms?: number | undefined
+  /**
+   * How long a query is sent again and again, in milliseconds, after it has not got a lock within the sessions' lock timeout.
+   * Meanwhile those that wait for no lock go on. Without it, each lock timeout is an error.
+   */
+  patience_ms?: number | undefined
+  /** Makes what Kysely sends its queries to, of what sends them to the shared connections. */
+  decorate?: (connections: DatabaseConnection) => DatabaseConnection
+}
 
 /**
  * A dialect for single statements on shared, pipelined connections. If there are several, the first is for look-ups
@@ -25,37 +43,29 @@ import { timedQuery } from './timed-query.ts'
  */
 export class PipelinedDialect implements Dialect {
   readonly #pool: pg.Pool
-  readonly #readTimeout_ms: number | undefined
-  readonly #decorate: Decorator
+  readonly #options: SharingOptions
 
-  /**
-   * @param pool of clients with `pipeline: true`; as many connections are shared as it may hold
-   * @param readTimeout_ms how long a connection may be silent while a result is awaited, in milliseconds, before it is
-   * destroyed: a server that is frozen or unreachable does not keep its own timeouts
-   * @param decorate makes what Kysely sends its queries to, of what sends them to the shared connections
-   */
-  constructor(pool: pg.Pool, readTimeout_ms?: number, decorate: Decorator = (connections) => connections) {
+  /** @param pool of clients with `pipeline: true`; as many connections are shared as it may hold */
+  constructor(pool: pg.Pool, options: SharingOptions = {}) {
     this.#pool = pool
-    this.#readTimeout_ms = readTimeout_ms
-    this.#decorate = decorate
+    this.#options = options
   }
 
-  createDriver = () => new PipelinedDriver(this.#pool, this.#readTimeout_ms, this.#decorate)
+  createDriver = () => new PipelinedDriver(this.#pool, this.#options)
   createQueryCompiler = () => new PostgresQueryCompiler()
   createAdapter = () => new PostgresAdapter()
   createIntrospector = (db: Parameters<Dialect['createIntrospector']>[0]) => new PostgresIntrospector(db)
 }
-
-type Decorator = (connections: DatabaseConnection) => DatabaseConnection
 
 class PipelinedDriver implements Driver {
   readonly #pool: pg.Pool
   readonly #connections: SharedConnections
   readonly #decorated: DatabaseConnection
 
-  constructor(pool: pg.Pool, readTimeout_ms: number | undefined, decorate: Decorator) {
+  constructor(pool: pg.Pool, options: SharingOptions) {
+    const { decorate = (connections) => connections } = options
     this.#pool = pool
-    this.#connections = new SharedConnections(pool, readTimeout_ms)
+    this.#connections = new SharedConnections(pool, options)
     this.#decorated = decorate(this.#connections)
   }
 
@@ -85,17 +95,39 @@ async function refuseTransaction(): Promise<never> {
 class SharedConnections implements DatabaseConnection {
   readonly #lookUpConnection: SharedConnection
   readonly #others: SharedConnection[]
+  readonly #patience_ms: number
   #largeUnderWay = 0
+  /** By the name of a query, until when those under it are expected to wait for a lock. */
+  readonly #locked = new Map<string, number>()
 
-  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
+  constructor(pool: pg.Pool, { readTimeout_ms, patience_ms = 0 }: SharingOptions) {
     this.#lookUpConnection = new SharedConnection(pool, readTimeout_ms)
     this.#others = Array.from({ length: pool.options.max - 1 }, () => new SharedConnection(pool, readTimeout_ms))
+    this.#patience_ms = patience_ms
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { kind = 'list' } = query as Partial<NamedQuery>
-    if (kind === 'look-up') return this.#lookUpConnection.executeQuery(query)
-    if (kind === 'list') return this.#leastBusy().executeQuery(query)
+    const { name } = query as Partial<NamedQuery>
+    const end_ms = performance.now() + this.#patience_ms
+    for (;;) {
+      try {
+        return await this.#execute(query)
+      } catch (error) {
+        const lockTimeout = error instanceof LeftBehind ? error.cause : error
+        if (!isLockTimeout(lockTimeout)) throw error
+        // Only what is prepared is known to read.
+        if (name === undefined || performance.now() >= end_ms) throw lockTimeout
+        if (lockTimeout === error) this.#locked.set(name, performance.now() + LOCKED_ms)
+      }
+    }
+  }
+
+  /** Sends a query that waits for a lock where large values are read, since those behind it wait as well. */
+  async #execute<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const { kind = 'list', name = '' } = query as Partial<NamedQuery>
+    const isLocked = Number(this.#locked.get(name)) > performance.now()
+    if (kind === 'look-up' && !isLocked) return this.#lookUpConnection.executeQuery(query)
+    if (kind === 'list' && !isLocked) return this.#leastBusy().executeQuery(query)
     this.#largeUnderWay += 1
     try {
       return await this.#largeConnection.executeQuery(query)
@@ -125,6 +157,9 @@ class SharedConnections implements DatabaseConnection {
   }
 }
 
+/** A query has failed with its connection, which was left since one ahead did not get a lock: the cause. */
+class LeftBehind extends Error {}
+
 /** One pipelined connection, opened by the first query and again by the first one after it broke. */
 class SharedConnection {
   readonly #pool: pg.Pool
@@ -134,6 +169,8 @@ class SharedConnection {
   /** Runs while a result is awaited, and starts again with each one that comes. */
   #readTimeout: NodeJS.Timeout | undefined
   queriesUnderWay = 0
+  /** Clients that were left, with the lock timeout that was the reason. */
+  readonly #left = new WeakMap<pg.PoolClient, unknown>()
   /** Part of the names of prepared statements, so that all of them can be prepared anew. */
   #generation = 0
 
@@ -142,11 +179,20 @@ class SharedConnection {
     this.#readTimeout_ms = readTimeout_ms
   }
 
+  /** @throws LeftBehind when one ahead of it did not get a lock; the database's errors */
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     this.queriesUnderWay += 1
+    this.#client ??= this.#connect()
+    const connecting = this.#client
     try {
-      this.#client ??= this.#connect()
-      return await this.#send(await this.#client, query)
+      return await this.#send(await connecting, query)
+    } catch (error) {
+      const client = await connecting.catch(() => undefined)
+      if (client && isLockTimeout(error)) this.#leave(client, error)
+      const lockTimeout = client && this.#left.get(client)
+      throw lockTimeout && isOutage(error)
+        ? new LeftBehind('a query ahead did not get a lock', { cause: lockTimeout })
+        : error
     } finally {
       this.queriesUnderWay -= 1
       this.#restartReadTimeout()
@@ -183,6 +229,14 @@ class SharedConnection {
       this.#readTimeout = undefined
     } else if (this.#readTimeout) this.#readTimeout.refresh()
     else this.#readTimeout = setTimeout(() => this.#destroy(), this.#readTimeout_ms)
+  }
+
+  /** Fails what is under way behind a query that did not get a lock: it would wait as long once more if it needs the same one. */
+  #leave(client: pg.PoolClient, lockTimeout: unknown): void {
+    if (this.#current !== client || this.queriesUnderWay === 1) return
+    this.#left.set(client, lockTimeout)
+    destroySocket(client)
+    this.#discard(client)
   }
 
   /** Fails everything under way. */

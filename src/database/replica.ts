@@ -92,7 +92,9 @@ export class Replica {
       onConnect: (client) => this.#admit(client),
     })
     const decorate = (connections: DatabaseConnection) => this.#withFallback(connections, primary)
-    this.db = new Kysely<DB>({ dialect: new PipelinedDialect(this.#pool, queryTimeout_ms, decorate) })
+    this.db = new Kysely<DB>({
+      dialect: new PipelinedDialect(this.#pool, { readTimeout_ms: queryTimeout_ms, decorate }),
+    })
   }
 
   /** Whether it is known to keep up. */

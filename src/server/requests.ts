@@ -14,6 +14,8 @@ import type { Running } from './process.ts'
 
 /** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
 const RESPONSE_GRACE_ms = 5_000
+/** How long a read waits for a lock on a table, as `VACUUM FULL` takes it, before it lets those behind it pass. */
+const READ_LOCK_TIMEOUT_ms = 1_000
 
 export interface RequestsOptions {
   /** Called with the URL of the API once the server listens. */
@@ -68,7 +70,9 @@ async function openApps(
 ): Promise<Apps> {
   const { read, write, import: imports, statementTimeout_ms } = config.connections
   const timeouts = { statementTimeout_ms, queryTimeout_ms: statementTimeout_ms + RESPONSE_GRACE_ms }
-  const db = connectShared(databaseUrl, { max: read, ...timeouts })
+  const abandoned = new AbortController()
+  const reading = { lockTimeout_ms: READ_LOCK_TIMEOUT_ms, signal: abandoned.signal }
+  const db = connectShared(databaseUrl, { max: read, ...timeouts, ...reading })
   cleanup.defer(() => db.destroy())
   if ((await detectDistribution(db)) && config.databaseReplicaUrls.length > 0) {
     throw new Error(
@@ -120,7 +124,7 @@ async function openApps(
     peers: options.peers,
     stopping: stop,
   })
-  cleanup.defer(() => drain(app, config.server.drainTimeout_ms))
+  cleanup.defer(() => drain(app, config.server.drainTimeout_ms, () => abandoned.abort()))
   // Building the app keeps the event loop busy, so that responses would seem late.
   replicas?.start()
   return { app, admin }
@@ -132,8 +136,14 @@ async function startTracing(options: TracingOptions, log: Running['log']): Promi
   return tracing.startTracing(options, describeRelease(), log)
 }
 
-async function drain(app: FastifyInstance, timeout_ms: number): Promise<void> {
-  const deadline = setTimeout(() => app.server.closeAllConnections(), timeout_ms)
+/** @param abandonReads called when requests were cut off, whose reads would keep the process until they end */
+async function drain(app: FastifyInstance, timeout_ms: number, abandonReads: () => void): Promise<void> {
+  let areCutOff = false
+  const deadline = setTimeout(() => {
+    areCutOff = true
+    app.server.closeAllConnections()
+  }, timeout_ms)
   await app.close()
   clearTimeout(deadline)
+  if (areCutOff) abandonReads()
 }

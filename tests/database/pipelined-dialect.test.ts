@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { sql } from 'kysely'
 import pg from 'pg'
-import { afterAll, afterEach, beforeAll, expect, inject, onTestFinished, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
 import { connect, connectShared } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -174,6 +174,54 @@ test('queries are prepared anew once the type of a column has changed, again and
     const readers = Array.from({ length: 5 }, () => titles(db, 'demo'))
     expect(await Promise.all(readers)).toEqual(Array(5).fill([]))
   }
+})
+
+describe('with a lock timeout', () => {
+  const options = { max: 3, lockTimeout_ms: 100, statementTimeout_ms: 60_000 }
+  const lockedLookUp = prepare(
+    (db, lock: Parameter<number>) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock_shared(${lock})`.as('lock')),
+    { name: 'lockedLookUp', kind: 'look-up' },
+  )
+  const lookUp = prepare((db, value: Parameter<string>) => db.selectNoFrom(sql<string>`${value}::text`.as('value')), {
+    name: 'lookUp',
+    kind: 'look-up',
+  })
+
+  test('queries that wait for a lock wait on, and do not keep others waiting', async () => {
+    const db = open(options)
+    const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(5)')
+    const waiting = Array.from({ length: 9 }, () => lockedLookUp(db, 5))
+    const behind = Array.from({ length: 9 }, (_, i) => lookUp(db, `behind ${i}`))
+    expect((await Promise.all(behind)).flat()).toMatchObject(behind.map((_, i) => ({ value: `behind ${i}` })))
+    await obstacle.waiting(1)
+    // They are known to wait now.
+    waiting.push(lockedLookUp(db, 5))
+    expect(await lookUp(db, 'later')).toEqual([{ value: 'later' }])
+    await obstacle.release()
+    expect(await Promise.all(waiting)).toHaveLength(10)
+  })
+
+  test('they fail together when their time is over, with the lock timeout', async () => {
+    const db = open({ ...options, statementTimeout_ms: 500 })
+    const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(6)')
+    const outcomes = await Promise.allSettled(Array.from({ length: 50 }, () => lockedLookUp(db, 6)))
+    expect(new Set(outcomes.map((outcome) => outcome.status === 'rejected' && outcome.reason.code))).toEqual(
+      new Set(['55P03']),
+    )
+    expect(await lookUp(db, 'after')).toEqual([{ value: 'after' }])
+    await obstacle.release()
+  })
+
+  test('what is not known to read is not sent again', async () => {
+    const db = open({ ...options, max: 1 })
+    const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(7)')
+    const outcomes = await Promise.allSettled([
+      sql`SELECT pg_advisory_xact_lock(7)`.execute(db),
+      sql`SELECT pg_sleep(3)`.execute(db),
+    ])
+    expect(outcomes).toMatchObject([{ reason: { code: '55P03' } }, { reason: { code: '55P03' } }])
+    await obstacle.release()
+  })
 })
 
 test('the time that a query waits for those ahead of it does not count', async () => {

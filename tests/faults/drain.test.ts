@@ -218,6 +218,17 @@ test('requests that are not finished within DRAIN_TIMEOUT_MS are cut off, and st
   expect(await storedNames()).toEqual([])
 })
 
+test('a server whose reads wait for a lock ends soon after DRAIN_TIMEOUT_MS', async () => {
+  await start({ DRAIN_TIMEOUT_MS: '100', STATEMENT_TIMEOUT_MS: '60000' })
+  const obstacle = await holdLock(database.url, 'LOCK TABLE modules')
+  const client = openConnection()
+  client.get('/projects/demo/modules')
+  await obstacle.waiting(1)
+  service.child.kill('SIGTERM')
+  expect(await service.exit).toBe(0)
+  await obstacle.release()
+})
+
 test('a request that a stop finds at its key is still served, and the use of the key is written', async () => {
   await start()
   const obstacle = await holdLock(database.url, 'LOCK TABLE api_keys')

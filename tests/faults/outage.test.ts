@@ -68,6 +68,22 @@ const eventNames = async () => {
   return rows.map(({ custom_event_name }) => custom_event_name)
 }
 
+test('while a table is locked, requests that do not need it pass, and those that do succeed afterwards', async () => {
+  const lock = await holdLock(database.url, 'LOCK TABLE module_versions')
+  const path = '/projects/demo/modules/quiz/versions/1'
+  const waiting = [
+    get(path),
+    get(path),
+    get('/projects/demo/modules/quiz'),
+    get('/projects/demo/modules/quiz/versions'),
+  ]
+  await lock.waiting(1)
+  const others = [`/projects/demo/entries/${IMPORTED_ENTRY}`, '/projects/demo/entries', '/readyz']
+  for (const other of others) expect((await get(other)).status).toBe(200)
+  await lock.release()
+  for (const { status } of await Promise.all(waiting)) expect(status).toBe(200)
+})
+
 describe('while the database is unreachable', () => {
   test('the log says when that began and, with the number of failed requests, when it ended', async () => {
     const outages = () =>
