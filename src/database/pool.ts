@@ -30,6 +30,9 @@ const SESSION_SETTINGS = {
  */
 export const IDLE_TRANSACTION_TIMEOUT_ms = 60_000
 
+/** After how long without a packet TCP sends one, in milliseconds. The networks of clouds forget connections that rest for some minutes. */
+const KEEP_ALIVE_DELAY_ms = 60_000
+
 export interface PoolOptions {
   /** The most connections at once; 10 without it. */
   max?: number
@@ -93,6 +96,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
     application_name: 'flowtrail',
     types: typeParsers,
     keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_DELAY_ms,
     idleTimeoutMillis: options.idleTimeout_ms,
     maxLifetimeSeconds: options.maxLifetime_s,
     pipeline: options.pipeline,

@@ -57,6 +57,7 @@ test('a pool has the options given, and defaults for the others', async () => {
     connectionTimeoutMillis: 5_000,
     application_name: 'flowtrail',
     keepAlive: true,
+    keepAliveInitialDelayMillis: 60_000,
     pipeline: undefined,
     query_timeout: undefined,
   })
