@@ -125,9 +125,11 @@ class SharedConnections implements DatabaseConnection {
   /** Sends a query that waits for a lock where large values are read, since those behind it wait as well. */
   async #execute<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     const { kind = 'list', name = '' } = query as Partial<NamedQuery>
-    const isLocked = Number(this.#locked.get(name)) > performance.now()
+    const now_ms = performance.now()
+    const isLocked = Number(this.#locked.get(name)) > now_ms
+    const isAnyLocked = isLocked || this.#locked.values().some((until_ms) => until_ms > now_ms)
     if (kind === 'look-up' && !isLocked) return this.#lookUpConnection.executeQuery(query)
-    if (kind === 'list' && !isLocked) return this.#leastBusy().executeQuery(query)
+    if (!isLocked && (kind === 'list' || isAnyLocked)) return this.#leastBusy().executeQuery(query)
     this.#largeUnderWay += 1
     try {
       return await this.#largeConnection.executeQuery(query)

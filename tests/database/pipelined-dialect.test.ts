@@ -187,6 +187,11 @@ describe('with a lock timeout', () => {
     kind: 'look-up',
   })
 
+  const largeValue = prepare((db) => db.selectNoFrom(sql<string>`'large'`.as('value')), {
+    name: 'largeValue',
+    kind: 'large',
+  })
+
   test('queries that wait for a lock wait on, and do not keep others waiting', async () => {
     const db = open(options)
     const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(5)')
@@ -197,6 +202,7 @@ describe('with a lock timeout', () => {
     // They are known to wait now.
     waiting.push(lockedLookUp(db, 5))
     expect(await lookUp(db, 'later')).toEqual([{ value: 'later' }])
+    expect(await largeValue(db)).toEqual([{ value: 'large' }])
     await obstacle.release()
     expect(await Promise.all(waiting)).toHaveLength(10)
   })
