@@ -10,7 +10,7 @@ import {
 } from 'kysely'
 import type pg from 'pg'
 import { destroySocket } from './client.ts'
-import { isLockTimeout, isOutage, isStalePlan } from './failures.ts'
+import { isLockTimeout, isStalePlan, isUnavailable } from './failures.ts'
 import type { NamedQuery } from './prepared.ts'
 import { timedQuery } from './timed-query.ts'
 
@@ -190,11 +190,15 @@ class SharedConnection {
       return await this.#send(await connecting, query)
     } catch (error) {
       const client = await connecting.catch(() => undefined)
-      if (client && isLockTimeout(error)) this.#leave(client, error)
-      const lockTimeout = client && this.#left.get(client)
-      throw lockTimeout && isOutage(error)
-        ? new LeftBehind('a query ahead did not get a lock', { cause: lockTimeout })
-        : error
+      if (!client) throw error
+      if (isLockTimeout(error)) {
+        this.#leave(client, error)
+        throw error
+      }
+      const lockTimeout = this.#left.get(client)
+      // Unavailable is also what the query ahead was to prepare.
+      if (lockTimeout === undefined || !isUnavailable(error)) throw error
+      throw new LeftBehind('a query ahead did not get a lock', { cause: lockTimeout })
     } finally {
       this.queriesUnderWay -= 1
       this.#restartReadTimeout()

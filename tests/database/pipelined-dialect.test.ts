@@ -207,6 +207,20 @@ describe('with a lock timeout', () => {
     expect(await Promise.all(waiting)).toHaveLength(10)
   })
 
+  test('so do those that rely on what the first of them was to prepare', async () => {
+    const db = open(options)
+    const modules = prepare((db) => db.selectFrom('modules').select('module_id'), { name: 'modules', kind: 'look-up' })
+    await lookUp(db, 'connected')
+    const obstacle = await holdLock(database.url, 'LOCK TABLE modules')
+    const waiting = Array.from({ length: 9 }, () => modules(db))
+    await obstacle.waiting(1)
+    // All fail before the event loop turns: the first for its lock, and the others since it has prepared nothing.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3 * options.lockTimeout_ms)
+    await lookUp(db, 'behind')
+    await obstacle.release()
+    expect(await Promise.all(waiting)).toEqual(Array(9).fill([]))
+  })
+
   test('they fail together when their time is over, with the lock timeout', async () => {
     const db = open({ ...options, statementTimeout_ms: 500 })
     const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(6)')
