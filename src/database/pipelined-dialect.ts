@@ -91,6 +91,9 @@ async function refuseTransaction(): Promise<never> {
   throw new Error('a transaction needs a connection of its own')
 }
 
+/** Whether a time on the clock of performance.now() is yet to come. */
+const isAhead = (time_ms = Number.NEGATIVE_INFINITY) => time_ms > performance.now()
+
 /** All the shared connections, which to Kysely are one. */
 class SharedConnections implements DatabaseConnection {
   readonly #lookUpConnection: SharedConnection
@@ -125,11 +128,10 @@ class SharedConnections implements DatabaseConnection {
   /** Sends a query that waits for a lock where large values are read, since those behind it wait as well. */
   async #execute<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     const { kind = 'list', name = '' } = query as Partial<NamedQuery>
-    const now_ms = performance.now()
-    const isLocked = Number(this.#locked.get(name)) > now_ms
-    const isAnyLocked = isLocked || this.#locked.values().some((until_ms) => until_ms > now_ms)
+    const isLocked = isAhead(this.#locked.get(name))
     if (kind === 'look-up' && !isLocked) return this.#lookUpConnection.executeQuery(query)
-    if (!isLocked && (kind === 'list' || isAnyLocked)) return this.#leastBusy().executeQuery(query)
+    if (!isLocked && (kind === 'list' || this.#locked.values().some(isAhead)))
+      return this.#leastBusy().executeQuery(query)
     this.#largeUnderWay += 1
     try {
       return await this.#largeConnection.executeQuery(query)
@@ -196,7 +198,7 @@ class SharedConnection {
         throw error
       }
       const lockTimeout = this.#left.get(client)
-      // Unavailable is also what the query ahead was to prepare.
+      // A query that relies on what the one ahead was to prepare fails with an error of its own.
       if (lockTimeout === undefined || !isUnavailable(error)) throw error
       throw new LeftBehind('a query ahead did not get a lock', { cause: lockTimeout })
     } finally {

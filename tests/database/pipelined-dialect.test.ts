@@ -186,7 +186,6 @@ describe('with a lock timeout', () => {
     name: 'lookUp',
     kind: 'look-up',
   })
-
   const largeValue = prepare((db) => db.selectNoFrom(sql<string>`'large'`.as('value')), {
     name: 'largeValue',
     kind: 'large',
