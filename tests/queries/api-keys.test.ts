@@ -8,6 +8,7 @@ import {
   findKeyById,
   findKeysFingerprint,
   insertKey,
+  lockKey,
   selectKeys,
   updateKeyExpiry,
   updateKeyRevoked,
@@ -158,6 +159,19 @@ test('only the key that is meant expires', async () => {
   expect(await stored('expires_at')).toEqual([minute(9), minute(9), minute(9), minute(9), minute(5)])
 })
 
+const keyOf = (projectId: string, keyId: string) => `project_id = '${projectId}' AND key_id = '${keyId}'`
+
+test('only the key that is meant is locked, once no other transaction has it', async () => {
+  const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE NOT (${keyOf('a', 'first')}) FOR NO KEY UPDATE`)
+  const impatient = connect(database.url, { lockTimeout_ms: 1 })
+  const lockFirst = () => impatient.transaction().execute((trx) => lockKey(trx, 'a', 'first'))
+  await lockFirst()
+  await lock.query(`SELECT FROM api_keys WHERE ${keyOf('a', 'first')} FOR NO KEY UPDATE`)
+  await expect(lockFirst()).rejects.toThrow('lock timeout')
+  await lock.release()
+  await impatient.destroy()
+})
+
 test('the last use is recorded of the key that is meant, and never set back', async () => {
   await updateKeyUsed(db, 'a', 'first', minute(6))
   expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
@@ -166,6 +180,15 @@ test('the last use is recorded of the key that is meant, and never set back', as
   await updateKeyUsed(db, 'b', 'first', minute(5))
   await updateKeyUsed(db, 'a', 'first', minute(7))
   expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
+})
+
+test('a use in the minute that is stored writes nothing', async () => {
+  const version = async () =>
+    (await sql`SELECT xmin, ctid FROM api_keys WHERE ${sql.raw(keyOf('a', 'first'))}`.execute(db)).rows
+  await updateKeyUsed(db, 'a', 'first', minute(6))
+  const before = await version()
+  await updateKeyUsed(db, 'a', 'first', minute(6))
+  expect(await version()).toEqual(before)
 })
 
 test('the last use is committed without waiting for disks or standby servers', async () => {
