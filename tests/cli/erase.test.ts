@@ -11,7 +11,7 @@ import { run } from '../../src/cli/run.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { parseKey } from '../../src/domain/api-key.ts'
 import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
-import { rowsOf } from '../support/database.ts'
+import { createReader, rowsOf } from '../support/database.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
 import { type Flowtrail, flowtrailWith, printed, untilPrinted } from './run.ts'
@@ -417,19 +417,6 @@ test('compact waits for transactions that may see what was erased', { timeout: 1
   expect(await filesWithTrace()).toEqual([])
 })
 
-/** A role that may read the tables but owns none, until the test has ended. */
-async function createReader(): Promise<{ role: string; url: string }> {
-  const role = `reader_${randomBytes(8).toString('hex')}`
-  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(api.db)
-  onTestFinished(async () => {
-    await sql.raw(`DROP ROLE ${role}`).execute(api.db)
-  })
-  const url = new URL(api.databaseUrl)
-  url.username = role
-  url.password = 'x'
-  return { role, url: url.href }
-}
-
 /** A standby server without a slot, whose readers see what is deleted from now on. */
 async function startStandby(application_name: string) {
   const client = new pg.Client({ connectionString: api.databaseUrl, application_name, replication: 'true' } as object)
@@ -453,7 +440,7 @@ async function startStandby(application_name: string) {
 }
 
 test('compact waits for a standby server, of whose sender an owner sees little', { timeout: 120_000 }, async () => {
-  const { role, url } = await createReader()
+  const { role, url } = await createReader(api.databaseUrl, api.db)
   const standby = await startStandby(role)
   onTestFinished(() => void standby.stop())
   await printed(erase())
@@ -468,7 +455,7 @@ test('compact waits for a standby server, of whose sender an owner sees little',
 })
 
 test('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
-  const { url } = await createReader()
+  const { url } = await createReader(api.databaseUrl, api.db)
   expect(await flowtrailWith({ DATABASE_URL: url })('compact')).toMatchObject({
     ...{ status: 1, stdout: '' },
     stderr: expect.stringContaining(

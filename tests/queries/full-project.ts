@@ -6,9 +6,8 @@ import { importInto } from '../support/app.ts'
 
 const NOW = toIsoTimestamp(new Date(Date.UTC(2026, 2, 1)))
 
-/** The entry e2 comes first in its table. */
 const CONTACTS = [
-  { contact_id: 'person', emails: ['person@example.com', 'p@example.com'], entries: ['e2', 'e1'] },
+  { contact_id: 'person', emails: ['person@example.com', 'p@example.com'], entries: ['e1', 'e2'] },
   { contact_id: 'other', emails: ['other@example.com'], entries: ['e3'] },
 ]
 

@@ -76,10 +76,10 @@ async function filled(): Promise<Database> {
   return opened
 }
 
-/** Records the event of e1 last, at this time; those before and behind it in the table, earlier and later by the clock. */
+/** Records the event of e2 last, at this time; those before and behind it in the table, earlier and later by the clock. */
 async function recordLast(on: Database, projectId: string, recorded_at: string): Promise<void> {
-  await sql`UPDATE events SET position = CASE entry_id WHEN 'e1' THEN 3 WHEN 'e2' THEN 1 ELSE 2 END,
-    recorded_at = CASE entry_id WHEN 'e1' THEN ${recorded_at} WHEN 'e2' THEN '2026-01-01' ELSE '2026-12-01' END::timestamptz
+  await sql`UPDATE events SET position = CASE entry_id WHEN 'e2' THEN 3 WHEN 'e1' THEN 1 ELSE 2 END,
+    recorded_at = CASE entry_id WHEN 'e2' THEN ${recorded_at} WHEN 'e1' THEN '2026-01-01' ELSE '2026-12-01' END::timestamptz
     WHERE project_id = ${projectId}`.execute(on)
 }
 

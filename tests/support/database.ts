@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import type { Selectable } from 'kysely'
-import { inject, vi } from 'vitest'
+import { type Selectable, sql } from 'kysely'
+import { inject, onTestFinished, vi } from 'vitest'
 import type { DB } from '../../generated/database.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { isOnCitus } from './citus.ts'
@@ -31,6 +31,17 @@ export function withSettings(url: string, settings: Record<string, string>): str
   const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`)
   changed.searchParams.set('options', options.join(' '))
   return changed.href
+}
+
+/** A role that may read the tables but owns none, until the test has ended. */
+export async function createReader(url: string, db: Database): Promise<{ role: string; url: string }> {
+  const role = `reader_${randomBytes(8).toString('hex')}`
+  await sql.raw(`CREATE ROLE ${role} LOGIN PASSWORD 'x' IN ROLE pg_read_all_data`).execute(db)
+  onTestFinished(async () => {
+    await sql.raw(`DROP ROLE ${role}`).execute(db)
+  })
+  const changed = Object.assign(new URL(url), { username: role, password: 'x' })
+  return { role, url: changed.href }
 }
 
 const TABLES = [
