@@ -1,4 +1,5 @@
 import { sql } from 'kysely'
+import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -23,7 +24,12 @@ function* records(): Generator<object> {
   yield { type: 'project', ...project }
   yield { type: 'group', ...project, group_id: 'g' }
   for (const [i, module_id] of MODULES.entries()) {
-    yield { type: 'contact', ...project, contact_id: module_id, identifiers: [] }
+    yield {
+      type: 'contact',
+      ...project,
+      contact_id: module_id,
+      identifiers: [{ key: 'module', value: `"${module_id}"` }],
+    }
     yield { type: 'module', ...project, module_id, group_id: 'g', title: '' }
     const saved = { version_number: 1, saved_at: instant(0), published_at: instant(0), json_string: '{}' }
     yield { type: 'module_version', ...project, module_id, ...saved }
@@ -42,6 +48,13 @@ function* records(): Generator<object> {
       yield { type: 'event', ...project, ...event, event_type: 'flowpage.viewed', ...page, total_pages }
     }
   }
+}
+
+/** A node of PostgreSQL's plan, as EXPLAIN (FORMAT JSON, ANALYZE) gives it. */
+interface PlanNode {
+  'Relation Name'?: string
+  'Actual Loops': number
+  Plans?: PlanNode[]
 }
 
 let database: TestDatabase
@@ -88,3 +101,23 @@ test.each([
     )
   },
 )
+
+test('the contact and the entry of an event are looked up once', async () => {
+  const client = new pg.Client(database.url)
+  await client.connect()
+  const identifiers = await client.query<{ digest: Buffer }>(
+    'SELECT digest FROM contact_identifiers ORDER BY contact_id',
+  )
+  const digests = identifiers.rows.map(({ digest }) => digest)
+  const modules = MODULES.toSorted()
+  const [projects, contacts, instants] = [modules.map(() => 'p'), modules.map(() => ''), modules.map(() => instant(5))]
+  const { text, values } = selectEntriesInEffect.statement(projects, contacts, digests, modules, instants)
+  const { rows } = await client.query(`EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, values)
+  await client.end()
+  const nodes = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(nodes)]
+  const lookUps = (table: string) =>
+    nodes(rows[0]['QUERY PLAN'][0].Plan)
+      .filter((node) => node['Relation Name'] === table)
+      .reduce((sum, node) => sum + node['Actual Loops'], 0)
+  expect([lookUps('contact_identifiers'), lookUps('entries')]).toEqual([modules.length, modules.length])
+})
