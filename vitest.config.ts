@@ -19,6 +19,7 @@ const SLOW = [
   'tests/faults/**',
   'tests/feed/**',
   'tests/http/{docs,large,sockets}.test.ts',
+  'tests/queries/erasures.test.ts',
   'tests/recording/{concurrency,soak}.test.ts',
   'tests/transfer/{chunks,demo,import,isolation}.test.ts',
   'tests/unit/{bench/**,imports.test.ts}',

@@ -121,7 +121,10 @@ export async function selectLastEvents(db: Database) {
 /** The tables whose rows are counted. */
 const COUNTED = ['modules', 'module_versions', 'contacts', 'entries', 'events'] as const
 /** The others that hold what is stored of a project. */
-const SIZED = [...COUNTED, 'groups', 'contact_identifiers', 'entry_page_views', 'idempotency_keys', 'api_keys'] as const
+const SIZED = [
+  ...COUNTED,
+  ...['groups', 'contact_identifiers', 'entry_page_views', 'erasures', 'idempotency_keys', 'api_keys'],
+]
 
 type Counts = Record<(typeof COUNTED)[number], number>
 
