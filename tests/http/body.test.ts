@@ -1,7 +1,12 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
-import fastify from 'fastify'
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest'
-import { acceptJsonOnly } from '../../src/http/body.ts'
+import { text } from 'node:stream/consumers'
+import { setImmediate } from 'node:timers/promises'
+import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { acceptJsonOnly, NDJSON } from '../../src/http/body.ts'
+import { clientErrorHandler } from '../../src/http/client-errors.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT, eventWith, expectIssues, rowCounts } from './requests.ts'
 
@@ -135,6 +140,7 @@ const FIELD_ISSUES: [keyof typeof EVENT, string, string, string][] = [
   ['custom_event_name', '"a\\u0000"', '', 'must not hold control characters'],
   ['custom_event_name', '"a\\tb"', '', 'must not hold control characters'],
   ['custom_event_name', '"\\udfff"', '', 'must not hold NUL or a lone surrogate'],
+  ['custom_event_name', '"\\udfff\\t"', '', 'must not hold control characters'],
   ['custom_event_name', '{}', '', 'must be a string; as a string this value is "{}"'],
   ['custom_event_props', 'null', '', 'must be a string'],
   ['custom_event_props', '{"plan":"pro"}', '', 'must be a string; as a string this value is "{\\"plan\\":\\"pro\\"}"'],
@@ -472,33 +478,178 @@ afterEach(async () => {
   expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
 })
 
-test('bodies that are still arriving have a limit in all, and of each project', async () => {
-  const app = fastify()
-  acceptJsonOnly(app, { all: 100, project: 60 })
+/** An app that only reads bodies. It is closed when the test ends. */
+function bodyReader(limit?: Parameters<typeof acceptJsonOnly>[1], options: FastifyServerOptions = {}) {
+  // Also the connections of a test that has failed.
+  const app = fastify({ forceCloseConnections: true, ...options })
+  onTestFinished(() => app.close())
+  acceptJsonOnly(app, limit)
   app.post('/projects/:projectId', async () => 'read')
   const send = async (projectId: string, payload: Readable | string) => {
     const headers = { 'content-type': 'application/json' }
     return (await app.inject({ method: 'POST', url: `/projects/${projectId}`, headers, payload })).statusCode
   }
-  const text = (length: number) => JSON.stringify('x'.repeat(length - 2))
+  return { app, send }
+}
+
+/** JSON of this length. */
+const jsonOf = (length: number) => JSON.stringify('x'.repeat(length - 2))
+
+test('bodies that are still arriving have a limit in all, and of each project', async () => {
+  const { send } = bodyReader({ all: 100, project: 60 })
   const rest = Promise.withResolvers<void>()
   const slow = send(
     'a',
     Readable.from(
       (async function* () {
-        yield Buffer.from(text(50).slice(0, -1))
+        yield Buffer.from(jsonOf(50).slice(0, -1))
         await rest.promise
         yield Buffer.from('"')
       })(),
     ),
   )
   // Once its beginning has arrived.
-  await expect.poll(() => send('a', text(20))).toBe(503)
-  expect(await send('a', text(10))).toBe(200)
-  expect(await send('b', text(40))).toBe(200)
-  expect(await send('b', text(60))).toBe(503)
+  await expect.poll(() => send('a', jsonOf(20))).toBe(503)
+  expect(await send('a', jsonOf(10))).toBe(200)
+  expect(await send('b', jsonOf(40))).toBe(200)
+  expect(await send('b', jsonOf(60))).toBe(503)
   rest.resolve()
   expect(await slow).toBe(200)
-  expect(await send('a', text(60))).toBe(200)
-  await app.close()
+  expect(await send('a', jsonOf(60))).toBe(200)
+  // All that was taken is given back, and no more.
+  expect(await send('a', Readable.from([jsonOf(61).slice(0, 60), '"'].map(Buffer.from)))).toBe(503)
+})
+
+test('a body that is refused before its end takes nothing of the limit any more', async () => {
+  const { send } = bodyReader({ all: 100, project: 60 })
+  const discarded = Promise.withResolvers<void>()
+  const payload = Readable.from(
+    (async function* () {
+      yield Buffer.alloc(60, ' ')
+      yield Buffer.alloc(1, ' ')
+      await setImmediate()
+      yield Buffer.alloc(10, ' ')
+      discarded.resolve()
+    })(),
+  )
+  expect(await send('a', payload)).toBe(503)
+  await discarded.promise
+  expect(await send('a', jsonOf(60))).toBe(200)
+})
+
+async function connected(app: FastifyInstance): Promise<{ client: Socket; connection: Socket }> {
+  const { port } = new URL(
+    app.server.listening ? app.listeningOrigin : await app.listen({ host: '127.0.0.1', port: 0 }),
+  )
+  const accepted = once(app.server, 'connection')
+  const client = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true })
+  onTestFinished(() => void client.destroy())
+  client.on('error', () => {})
+  const [connection] = (await accepted) as [Socket]
+  return { client, connection }
+}
+
+test('a body whose client leaves takes nothing of the limit any more', async () => {
+  const { app, send } = bodyReader({ all: 100, project: 60 })
+  const { client } = await connected(app)
+  client.write(
+    'POST /projects/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n"1234567890',
+  )
+  await expect.poll(() => send('a', jsonOf(60))).toBe(503)
+  client.destroy()
+  await expect.poll(() => send('a', jsonOf(60))).toBe(200)
+})
+
+describe('lines', () => {
+  /** Requests lines of an app, the first ones of which are sent. @param read what the app does with them */
+  async function begin(head: string[], first: string, read: (body: Readable) => Promise<unknown>) {
+    const { app } = bodyReader(undefined, { clientErrorHandler })
+    const [begun, done] = [Promise.withResolvers<void>(), Promise.withResolvers<unknown>()]
+    app.post('/lines', { config: { mediaType: NDJSON } }, async ({ body }) => {
+      begun.resolve()
+      done.resolve(await read(body as Readable).catch((error: unknown) => error))
+      return 'read'
+    })
+    const { client, connection } = await connected(app)
+    client.write(
+      `${['POST /lines HTTP/1.1', 'Host: x', `Content-Type: ${NDJSON}`, ...head].join('\r\n')}\r\n\r\n${first}`,
+    )
+    await begun.promise
+    return { app, client, connection, done: done.promise }
+  }
+
+  test('that are complete only after their client was told that its time is up are refused', async () => {
+    const { app, client, connection, done } = await begin(['Content-Length: 5'], '{}\n', text)
+    app.server.emit('clientError', Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }), connection)
+    const [told] = await once(client, 'data')
+    expect(String(told)).toMatch(/^HTTP\/1.1 400 .*The request was not complete within 30 seconds./s)
+    client.write('{}')
+    expect(await done).toMatchObject({ message: 'The request was not complete within 30 seconds.' })
+  })
+
+  test("that end before their length are refused, which is the client's fault", async () => {
+    const { client, done } = await begin(['Content-Length: 5'], '{}\n', text)
+    client.destroy()
+    expect(await done).toMatchObject({ status: 400, message: 'The body is cut off.' })
+  })
+
+  test('that are not read are discarded, and the connection serves the next request', async () => {
+    const readOne = async (body: Readable) => {
+      for await (const _ of body) return
+    }
+    const chunk = `10000\r\n${'x'.repeat(0x10000)}\r\n`
+    const { client } = await begin(['Transfer-Encoding: chunked'], chunk, readOne)
+    client.write(`${chunk.repeat(10)}0\r\n\r\nGET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+    expect(await text(client)).toMatch(/^HTTP\/1.1 200 .*HTTP\/1.1 404 /s)
+  })
+})
+
+test.each([
+  [10_160, 200],
+  [10_161, 400],
+])(
+  'of %i chunks, all but one of a byte, a body may have ten thousand and one for each 64 bytes',
+  async (count, status) => {
+    const { send } = bodyReader()
+    const first = jsonOf(81)
+    const chunks = [first, ...Array<string>(count - 1).fill(' ')]
+    expect(await send('a', Readable.from(chunks.map((chunk) => Buffer.from(chunk))))).toBe(status)
+  },
+)
+
+/** What the service sends until it closes the connection, to a request of recordCustomEvent. */
+async function exchange(headers: string[], body = '', version = '1.1'): Promise<string> {
+  const { client } = await connected(api.app)
+  const head = [`POST /projects/demo/events HTTP/${version}`, 'Host: x', 'Connection: close', ...headers]
+  client.write(`${head.join('\r\n')}\r\n\r\n${body}`)
+  return text(client)
+}
+
+const JSON_TYPE = 'Content-Type: application/json'
+const keyed = () => `X-Api-Key: ${api.key}`
+
+test('100 Continue is sent after the key and the length are checked, and not before', async () => {
+  const expecting = [JSON_TYPE, 'Expect: 100-continue', 'Content-Length: 2']
+  expect(await exchange(expecting, '{}')).toMatch(/^HTTP\/1.1 401 /)
+  expect(await exchange([keyed(), ...expecting], '{}')).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
+  const large = [keyed(), JSON_TYPE, 'Expect: 100-continue', 'Content-Length: 1000000']
+  expect(await exchange(large)).toMatch(/^HTTP\/1.1 413 /)
+})
+
+test('100 Continue is expected in any case of letters, and not by HTTP/1.0', async () => {
+  const expecting = [keyed(), JSON_TYPE, 'Expect: 100-Continue', 'Content-Length: 2']
+  expect(await exchange(expecting, '{}')).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
+  expect(await exchange(expecting, '{}', '1.0')).toMatch(/^HTTP\/1.1 400 /)
+})
+
+test('an unknown expectation is ignored', async () => {
+  const refused = await exchange([keyed(), JSON_TYPE, 'Expect: a-miracle', 'Content-Length: 2'], '{}')
+  expect(refused).toMatch(/^HTTP\/1.1 400 .*module_id/s)
+})
+
+test('two Content-Types are refused', async () => {
+  const body = JSON.stringify(EVENT)
+  const sent = [keyed(), JSON_TYPE, 'Content-Type: text/plain', `Content-Length: ${body.length}`]
+  expect(await exchange(sent, body)).toMatch(/^HTTP\/1.1 415 /)
+  await expectNothingWritten()
 })

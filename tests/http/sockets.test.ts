@@ -4,7 +4,6 @@ import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
-import { holdProject } from '../support/waiting.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
 // What needs a real connection: bytes that no client library sends, and connections that are kept alive.
@@ -221,12 +220,6 @@ test('an Idempotency-Key sent in two headers is refused', async () => {
   expect(await rowCounts(api.db)).toEqual(before)
 })
 
-test('two Content-Types are refused', async () => {
-  const body = JSON.stringify(EVENT)
-  const sent = post(keyed(), 'Content-Type: text/plain', `Content-Length: ${body.length}`, 'Connection: close')
-  expect((await exchangeOne(sent, body)).status).toBe(415)
-})
-
 test('a request without Host gets the error envelope', async () => {
   const response = await exchangeOne(`GET /projects/demo/modules HTTP/1.1\r\n${keyed()}\r\nConnection: close\r\n\r\n`)
   expect(JSON.parse(response.body).error.code).toBe('invalid_request')
@@ -287,24 +280,6 @@ test('a request that is complete after its time is up is not recorded, and its c
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
 
-test('nothing but what it waits for limits how long a request is worked on', async () => {
-  const obstacle = await holdProject(api.databaseUrl)
-  const accepted = once(api.app.server, 'connection')
-  const client = connect(port, '127.0.0.1')
-  const [connection] = (await accepted) as [Socket]
-  const body = JSON.stringify({ ...EVENT, module_id: 'nowhere' })
-  const head = `POST /projects/demo/events HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\nContent-Type: application/json\r\n`
-  expect(connection.timeout).toBe(60_000)
-  client.write(`${head}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-  await obstacle.waiting(1)
-  expect(connection.timeout).toBe(0)
-  const response = text(client)
-  await obstacle.release()
-  expect(await response).toContain('module_does_not_exist')
-  // The client has to take it in time.
-  expect(connection.timeout).toBe(60_000)
-})
-
 test('what follows a request and is no HTTP gets no response in its place', async () => {
   const client = connect(port, '127.0.0.1')
   let received = ''
@@ -346,25 +321,6 @@ test('a JSON body in chunks of a byte is refused after a while', async () => {
   const bytes = [...short].map(chunk).join('')
   const { body: read } = await exchangeOne(sent, `${bytes}0\r\n\r\n`)
   expect(read).toContain('module_does_not_exist')
-})
-
-test('an unknown expectation is ignored', async () => {
-  expect((await exchangeOne(get('/projects/demo/modules', 'Expect: a-miracle', 'Connection: close'))).status).toBe(200)
-})
-
-test('100 Continue is sent after the key and the length are checked, and not before', async () => {
-  const expecting = ['Expect: 100-continue', 'Content-Length: 2', 'Connection: close']
-  expect(await exchange(post(...expecting), '{}')).toMatch(/^HTTP\/1.1 401 /)
-  const received = await exchange(post(keyed(), ...expecting), '{}')
-  expect(received).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
-  const large = post(keyed(), 'Expect: 100-continue', 'Content-Length: 1000000', 'Connection: close')
-  expect(await exchange(large)).toMatch(/^HTTP\/1.1 413 /)
-})
-
-test('100 Continue is expected in any case of letters, and not by HTTP/1.0', async () => {
-  const expecting = post(keyed(), 'Expect: 100-Continue', 'Content-Length: 2', 'Connection: close')
-  expect(await exchange(expecting, '{}')).toMatch(/^HTTP\/1.1 100 Continue\r\n\r\nHTTP\/1.1 400 /)
-  expect(await exchange(expecting.replace('HTTP/1.1', 'HTTP/1.0'), '{}')).toMatch(/^HTTP\/1.1 400 /)
 })
 
 test('a client that disconnects within the body writes nothing, and logs no error', async () => {
