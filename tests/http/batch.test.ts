@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { connect as connectSocket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import pg from 'pg'
@@ -93,8 +94,17 @@ test('takes a thousand events', async () => {
 test('may leave a turn to others before it validates and before it checks each event', async () => {
   const next = vi.spyOn(Turns.prototype, 'next')
   onTestFinished(() => next.mockRestore())
+  // Whoever takes a turn comes before the next event.
+  let [taking, most] = [0, 0]
+  next.mockImplementation(async () => {
+    taking += 1
+    most = Math.max(most, taking)
+    await setImmediate()
+    taking -= 1
+  })
   await record(EVENT, EVENT, { ...EVENT, timestamp: 'never' })
   expect(next).toHaveBeenCalledTimes(2 * 3)
+  expect([taking, most]).toEqual([0, 1])
 })
 
 test('takes as many bytes as are allowed, and no more', async () => {
@@ -119,7 +129,7 @@ test('leaves the limit of a single event as it is', async () => {
 })
 
 describe('a batch is invalid as a whole', () => {
-  const tooMany = Object.fromEntries(Array.from({ length: 201 }, (_, i) => [`f${i}`, 0]))
+  const others = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`f${i}`, 0]))
   test.each<[string, unknown, string[]]>([
     ['without events', {}, ['/body/events is required']],
     ['with no event', { events: [] }, ['/body/events must hold 1 to 1000 items']],
@@ -147,13 +157,19 @@ describe('a batch is invalid as a whole', () => {
     ],
     [
       'with many fields beside the events',
-      JSON.stringify({ ...tooMany, events: [EVENT] }),
+      JSON.stringify({ ...others(200), events: [EVENT] }),
       'The body has more than 200 fields and items, which no valid one has.',
     ],
   ])('%s', async (_, body, message) => {
     const response = await send(body)
     expect(response.json()).toEqual({ error: { code: 'invalid_request', message }, projectId: 'demo' })
     expect(response.statusCode).toBe(400)
+  })
+
+  test('with many fields beside the events, of which the first are listed', async () => {
+    const { message, details } = (await send({ ...others(199), events: [EVENT] })).json().error
+    expect(details).toHaveLength(20)
+    expect(message).toContain('198 more issues, see details')
   })
 
   test('with the header of single events', async () => {
@@ -215,8 +231,19 @@ test.each([
 const nested = (levels: number) =>
   JSON.stringify({ ...EVENT, more: 0 }).replace(/0}$/, `${'['.repeat(levels)}${']'.repeat(levels)}}`)
 
+/** EVENT and what it holds are 8 fields and items. */
+const withMore = (count: number) => ({ ...EVENT, ...Object.fromEntries(Array(count).fill(0).entries()) })
+
+test('an event with 200 fields and items gets the error that it gets alone', async () => {
+  const event = withMore(192)
+  const [refused] = await record(event)
+  expect(refused?.error).toEqual(asItem((await single(event)).json().error, 0))
+})
+
 test.each([
-  ['many fields', JSON.stringify({ ...EVENT, ...Object.fromEntries(Array(196).fill(0).entries()) })],
+  ['201 fields and items', JSON.stringify(withMore(193))],
+  ['201 fields and items, one of them within the last', JSON.stringify({ ...withMore(195), identifiers: [1] })],
+  ['many fields', JSON.stringify(withMore(196))],
   ['deep fields', nested(250)],
   ['fields as deep as a batch may have', nested(20_000)],
 ])('an event with %s is refused at once', async (_, item) => {

@@ -53,6 +53,7 @@ test.each<[string, string[]]>([
   ['=5', [`/query/ ${UNKNOWN}`]],
   ['%00=5', [`/query/\0 ${UNKNOWN}`]],
   ['x=1&x=2', [`/query/x ${UNKNOWN}`]],
+  ['x=1&a=1', [`/query/x ${UNKNOWN}`, `/query/a ${UNKNOWN}`]],
   ['limit=5;direction=ASC', [`/query/limit ${LIMIT}`]],
   ['?limit=5', [`/query/?limit ${UNKNOWN}`]],
   ['limit=0&direction=up&x=', [`/query/x ${UNKNOWN}`, `/query/limit ${LIMIT}`, '/query/direction must be ASC or DESC']],
