@@ -1,7 +1,8 @@
 import { crc32 } from 'node:zlib'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
+import { ReadGate } from '../../src/http/read-gate.ts'
 import { createTestApp, EXAMPLES, importFile, importInto, type TestApp, withExamples } from '../support/app.ts'
 import { expectIssues } from './requests.ts'
 
@@ -259,6 +260,22 @@ test('listEntryPageViews sorts the views of an entry oldest first, in both direc
     expect(page_views.map((view) => view.page_index)).toEqual(Array.from({ length: COUNT }, (_, i) => i))
     expect(rows.find((row) => row.entry_id === 'e01')?.page_views).toEqual([])
   }
+})
+
+test('Link leads to what follows the page, whatever position the list was to begin after', async () => {
+  const path = '/projects/paging/events'
+  const all: Row[] = (await get(`${path}?direction=ASC&after=0&limit=1000`)).json()
+  const { headers } = await get(`${path}?direction=ASC&after=0&limit=10`)
+  const next = `${path}?cursor=${headers['next-cursor']}&direction=ASC&limit=10`
+  expect(headers.link).toBe(`<${next}>; rel="next"`)
+  expect((await get(next)).json()).toEqual(all.slice(10, 20))
+})
+
+test('a read is admitted with as many bytes as so many small rows have', async () => {
+  const admit = vi.spyOn(ReadGate.prototype, 'admit')
+  onTestFinished(() => admit.mockRestore())
+  await get('/projects/paging/entries-page-views?limit=3')
+  expect(admit.mock.calls.map(([project, bytes]) => [project, bytes])).toEqual([['paging', 3 * 4 * 1024]])
 })
 
 test('an empty list is an empty page without Link', async () => {

@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream'
+import { text } from 'node:stream/consumers'
 import { finished } from 'node:stream/promises'
 import { setImmediate } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
@@ -8,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 
 import { Page, WholeList } from '../../src/domain/cursor.ts'
 import { serviceUnavailable } from '../../src/domain/errors.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
-import { ReadGate } from '../../src/http/read-gate.ts'
+import { type Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { wholeBody } from '../../src/http/reads.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 import { outliveKeyCache } from './requests.ts'
@@ -156,17 +157,46 @@ describe('a response breaks off when the rest cannot be read,', () => {
   }
 })
 
-test('a client that hangs up while the list is sent is no failure of the service', async () => {
-  const rows = [{ module_id: 'm' }]
-  const page = () => new Page<object>(rows, undefined, () => ({ cursor: 'next', more: true }))
-  const error = vi.fn()
-  const request = { log: { error }, server: {}, facts: {} } as unknown as FastifyRequest
+/** The body of a list whose parts have these rows, with the lease and the log of its request. */
+async function bodyOf(parts: object[][]) {
+  const [lease, log] = [{ send: vi.fn<Lease['send']>(), sent: vi.fn<Lease['sent']>() }, { error: vi.fn() }]
+  const request = { lease, log, server: {}, facts: {} } as unknown as FastifyRequest
   const reply = { raw: { destroyed: false }, type: () => reply } as unknown as FastifyReply
-  const body = (await wholeBody(request, reply, new WholeList(async () => page()))) as Readable
+  const list = new WholeList(async (cursor = '0') => {
+    const next = Number(cursor) + 1
+    const rows = parts[next - 1] as object[]
+    return new Page(rows, undefined, () => ({
+      cursor: next < parts.length ? String(next) : undefined,
+      more: next < parts.length,
+    }))
+  })
+  const body = (await wholeBody(request, reply, list)) as Readable
+  return { body, lease, log }
+}
+
+test('its lease has what of each part is not known to be sent, until the end', async () => {
+  const parts = [[{ id: 'first' }, { id: 2 }], [{ id: 'another' }], [{ id: 'the last' }]]
+  const { body, lease } = await bodyOf(parts)
+  expect(await text(body)).toBe(JSON.stringify(parts.flat()))
+  const [first, second, last] = ['[{"id":"first"},{"id":2}', ',{"id":"another"}', ',{"id":"the last"}'].map(
+    ({ length }) => length,
+  ) as [number, number, number]
+  expect(lease.send.mock.calls).toEqual([[first], [first + second], [second + last], [last]])
+})
+
+test('it breaks off, with a log line and nothing held, when a part has no JSON', async () => {
+  const { body, lease, log } = await bodyOf([[{ id: 1 }], [{ id: 2n }]])
+  await expect(text(body)).rejects.toThrow('BigInt')
+  expect(log.error).toHaveBeenCalledOnce()
+  expect(lease.send.mock.lastCall).toEqual([0])
+})
+
+test('a client that hangs up while the list is sent is no failure of the service', async () => {
+  const { body, log } = await bodyOf([[{ module_id: 'm' }], [{ module_id: 'm' }]])
   for await (const _ of body.iterator({ destroyOnReturn: false })) break
   // As @fastify/compress does it.
   body.destroy(new Error('Premature close'))
   await expect(finished(body)).rejects.toThrow('Premature close')
   await setImmediate()
-  expect(error).not.toHaveBeenCalled()
+  expect(log.error).not.toHaveBeenCalled()
 })
