@@ -3,7 +3,7 @@ import { connect as connectSocket, type Socket } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { drainOnClose } from '../../src/http/draining.ts'
 import { fillFixture, module, version } from '../recording/fixture.ts'
 import { createTestApp, importInto } from '../support/app.ts'
@@ -86,6 +86,21 @@ test('an app that closes waits for no connection without a request', async () =>
   const closed = once(client, 'close')
   await app.close()
   await closed
+})
+
+test('an app keeps nothing of a connection that has closed', async () => {
+  const app = fastify()
+  drainOnClose(app, undefined, LONG_ms)
+  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
+  const accepted = once(app.server, 'connection')
+  const client = connectSocket(Number(port), '127.0.0.1')
+  const [connection] = (await accepted) as [Socket]
+  client.destroy()
+  await once(connection, 'close')
+  // Else it would be closed with the others.
+  const destroy = vi.spyOn(connection, 'destroy')
+  await app.close()
+  expect(destroy).not.toHaveBeenCalled()
 })
 
 test('an app that closes closes a connection when the response that had begun is sent', async () => {

@@ -3,7 +3,14 @@ import { Writable } from 'node:stream'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
 import { JsonText } from '../../src/domain/json-text.ts'
-import { BodyStream, isLarge, type Serialized, serializeLarge, serializeRows } from '../../src/http/response-body.ts'
+import {
+  BodyStream,
+  isLarge,
+  type Serialized,
+  serializeLarge,
+  serializeResults,
+  serializeRows,
+} from '../../src/http/response-body.ts'
 
 // The parts of bodies, which no response shows; tests/http/large.test.ts has large responses.
 
@@ -89,6 +96,17 @@ describe('rows', () => {
   })
 })
 
+test.each([
+  ['128 of them', Array(128).fill({ status: 200 }), false],
+  ['129 of them', Array(129).fill({ status: 200 }), true],
+  ['128 KiB', [text(PART - '{"results":[""]}'.length)], false],
+  ['more than 128 KiB', [text(PART)], true],
+])('the results of a batch are a stream if they are many or large: %s', async (_, results, isStream) => {
+  const body = await serializeResults(results)
+  expect(body instanceof BodyStream).toBe(isStream)
+  expect(await bodyOf({ body, rows: results.length })).toBe(JSON.stringify({ results }))
+})
+
 describe('an object with long texts', () => {
   const value = { id: 'é', none: undefined, long: text(4 * PART), null: null, other: text(PART + 1) }
 
@@ -169,4 +187,5 @@ test.each([
     end = undefined
   }
   expect(reported).toBe(sentAtLast.reduce((sum, size) => sum + size * PART, 0))
+  expect(stream.unsent_bytes).toBe(stream.bytes - reported)
 })
