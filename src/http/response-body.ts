@@ -125,7 +125,7 @@ async function serializeInParts<Rows>(
   for (;;) {
     const next = texts.next()
     if (!next.done) text += next.value
-    if (next.done || text.length > PART_LENGTH) {
+    if (text.length > PART_LENGTH || (next.done && text !== '')) {
       const part = Buffer.from(text)
       digest?.update(part)
       parts.push(part)

@@ -72,6 +72,12 @@ describe('rows', () => {
     expect(body instanceof BodyStream).toBe(isStream)
   })
 
+  test.each([PART - 4, PART - 3, PART - 2])('have no empty part at their end: %i characters', async (length) => {
+    const rows = ['x'.repeat(length)] as unknown as object[]
+    // It would let the last real part count as sent, as `read` checks.
+    expect(await bodyOf(await serializeRows(rows, false, Number.POSITIVE_INFINITY))).toBe(JSON.stringify(rows))
+  })
+
   test.each([
     ['with long texts', false, objects(10)],
     ['with a long text each', false, objects(4).map((row) => ({ ...row, long: text(PART + 1) }))],
