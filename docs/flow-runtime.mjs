@@ -57,21 +57,17 @@ function begin(visitor) {
   waiting.push({ type: 'contact', ...contact }, { type: 'entry', ...entry })
 }
 
-function answer(visitor, page, choice) {
-  const { entry, answers } = entries.get(visitor)
-  answers[page.key] = choice
-  const changed = { ...entry, updated_at: new Date().toISOString(), entry_data: JSON.stringify(answers) }
-  waiting.push({ type: 'entry', ...changed })
-}
-
 function view(visitor, page) {
   const visit = entries.get(visitor)
   const { entry_id } = visit.entry
+  const timestamp = new Date().toISOString()
+  // With what they have entered. Whoever follows the entries finds a page view by the time of its entry's last change, too.
+  waiting.push({ type: 'entry', ...visit.entry, updated_at: timestamp, entry_data: JSON.stringify(visit.answers) })
   visit.views += 1
   // Events of one entry in the same millisecond are in the order of their ids.
   const event_id = `${entry_id}-${String(visit.views).padStart(6, '0')}`
   const place = { page_id: page.key, page_key: page.key, page_index: PAGES.indexOf(page), total_pages: PAGES.length }
-  const event = { event_id, timestamp: new Date().toISOString(), event_type: 'flowpage.viewed' }
+  const event = { event_id, timestamp, event_type: 'flowpage.viewed' }
   waiting.push({ type: 'event', entry_id, ...event, view_type: 'flowpage', ...place })
 }
 
@@ -86,7 +82,7 @@ const server = createServer((request, response) => {
     response.writeHead(303, { location: '/' }).end()
   } else {
     const choice = searchParams.get('choice')
-    if (choice !== null && index > 0) answer(visitor, PAGES[index - 1], choice)
+    if (choice !== null && index > 0) entries.get(visitor).answers[PAGES[index - 1].key] = choice
     view(visitor, PAGES[index])
     const links = PAGES[index].choices.map((text) => `<a href="/${PAGES[index + 1].key}?choice=${text}">${text}</a>`)
     response.setHeader('content-type', 'text/html').end(`<h1>${PAGES[index].text}</h1>${links.join(' ')}`)

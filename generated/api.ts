@@ -323,12 +323,13 @@ export interface paths {
          *     | `event` | `entry_id`, `timestamp`, `event_type` | `event_id`, `view_type`, `page_id`, `page_key`, `page_index`, `custom_event_name`, `custom_event_props`, `module_version_number`, `max_page_id`, `max_page_key`, `max_page_index`, `total_pages` |
          *
          *     `project_id` may be left out. Keys and values of identifiers are as in `recordCustomEvent`. A page view is an
-         *     event of the type `flowpage.viewed` with `view_type`, `page_id`, `page_key` and `page_index`; it does not change
-         *     the `updated_at` of its entry, so send the entry again when its user data changes. A custom event has the type
-         *     `custom_event:triggered` and a `custom_event_name`, and none of the four fields of a page view. A module needs a
-         *     published version, whose `version_number` is 1 or more and whose `published_at` is not in the future. What an
-         *     event leaves out is derived: the version in effect and the furthest page, of which the three fields `max_page_id`,
-         *     `max_page_key` and `max_page_index` are given together or not at all.
+         *     event of the type `flowpage.viewed` with `view_type`, `page_id`, `page_key` and `page_index`. It does not change
+         *     the `updated_at` of its entry, by which copies find page views, too: send the entry again, with a later one, with
+         *     each page view and when its user data changes. A custom event has the type `custom_event:triggered` and a
+         *     `custom_event_name`, and none of the four fields of a page view. A module needs a published version, whose
+         *     `version_number` is 1 or more and whose `published_at` is not in the future. What an event leaves out is derived:
+         *     the version in effect and the furthest page, of which the three fields `max_page_id`, `max_page_key` and
+         *     `max_page_index` are given together or not at all.
          *
          *     A line has at most 1,000 fields and items; a contact with more identifiers has several lines, each with its part.
          *     There are no empty lines, and no byte order mark. The `updated_at` of an entry should not be in the future, since

@@ -197,15 +197,20 @@ export class LiveDemo {
     const anonymous = { ...contactRecord(projectId, contact), identifiers: [] } as DemoRecord
     const entryAt = (updatedAt: number, answers: Record<string, unknown>) =>
       entryRecord(projectId, this.#first + i, { start, contact, updatedAt, answers })
+    const saved = timed(planned.saved)
     const actions: Action[] = [
       { at: start.at, records: [anonymous, entryAt(start.at, {})] },
-      ...timed(planned.saved).map(({ at, answers }) => ({
+      ...saved.map(({ at, answers }) => ({
         at,
         records: [entryAt(at, answers), ...('email' in answers ? identified : [])],
       })),
       ...timed(planned.steps).map((step, index): Action => {
         const record = eventRecord(projectId, this.#first + i, planned, step, index)
-        if (!('name' in step)) return { at: step.at, records: [record] }
+        if (!('name' in step)) {
+          // Whoever follows the entries finds a page view by the time of its entry's last change.
+          const { answers = {} } = saved.findLast(({ at }) => at <= step.at) ?? {}
+          return { at: step.at, records: [entryAt(step.at, answers), record] }
+        }
         const { event_id: idempotency_key } = record
         const { name: custom_event_name, props: custom_event_props } = step
         const identifiers = [{ key: CONTACT_ID_KEY, value: JSON.stringify(contact.id) }]

@@ -10,6 +10,7 @@ import { createKey } from '../../src/cli/keys.ts'
 import { run } from '../../src/cli/run.ts'
 import { ApiClient } from '../../src/demo/api-client.ts'
 import { formatKey, generateKey } from '../../src/domain/api-key.ts'
+import { PAGE_VIEWED } from '../../src/domain/event.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { type Process, runFlowtrail, startService } from '../support/service.ts'
@@ -81,6 +82,21 @@ test('visitors come, look at pages, give data, act and leave; modules are publis
   expect([...byModule.keys()].sort()).toEqual(['clinic-booking', 'consultation-request', 'skin-quiz'])
   const contacts = await app.db.selectFrom('contact_identifiers').select('key').where('key', '=', 'email').execute()
   expect(contacts.length).toBeGreaterThan(5)
+})
+
+test('an entry is changed with each of its page views, as those expect who follow entries', async () => {
+  const app = await startApp()
+  await printed(live(app, ...FAST, '--visitors', '20'))
+  const missed = await app.db
+    .selectFrom('entries')
+    .innerJoin('events', (join) =>
+      join.onRef('events.project_id', '=', 'entries.project_id').onRef('events.entry_id', '=', 'entries.entry_id'),
+    )
+    .select('entries.entry_id')
+    .where('events.event_type', '=', PAGE_VIEWED)
+    .whereRef('events.timestamp', '>', 'entries.updated_at')
+    .execute()
+  expect(missed).toEqual([])
 })
 
 test('what they do depends on the seed alone', async () => {

@@ -73,5 +73,6 @@ test('the visitors of the example runtime appear in the feed as they go', async 
   const [last] = views
   expect(last).toMatchObject({ page_key: 'result', max_page_index: 3, total_pages: 4, group_id: 'quizzes' })
   const entry = await api.call({ path: `/projects/demo/entries/${last?.entry_id}` })
+  expect(entry.json()).toMatchObject({ updated_at: last?.timestamp })
   expect(JSON.parse(entry.json().entry_data)).toEqual({ welcome: 'Begin', taste: 'Sweet', time: 'Morning' })
 })
