@@ -8,6 +8,7 @@ import type { Database } from '../database/pool.ts'
 import { DEMO, type DemoOptions, demoRecords } from '../demo/project.ts'
 import { isAccepted, parseKey, SCOPES } from '../domain/api-key.ts'
 import { findKey } from '../queries/api-keys.ts'
+import { projectExists } from '../queries/projects.ts'
 import { importRecords } from '../transfer/import.ts'
 import { count, rate, resourceId, serverUrl } from './arguments.ts'
 import type { Context, Output } from './context.ts'
@@ -18,7 +19,7 @@ import { print } from './output.ts'
 import { importProgress } from './progress.ts'
 
 /**
- * Imports the demo project. Records that exist stay as they are.
+ * Imports the demo project. Of records that exist, the groups, modules and entries become the demo's again.
  * @param stderr where to show progress
  * @param signal breaks the connection, so that nothing is imported
  */
@@ -125,8 +126,10 @@ scopes, the project must exist, and no database is needed.`,
           option.helpGroupHeading === LIVE_OPTIONS && command.getOptionValueSource(option.attributeName()) === 'cli',
       )
       if (misplaced) command.error(`option '${misplaced.flags}' needs --live`)
-      await onDatabase(config, async (db, url) => {
-        await loadDemo(url, { projectId: options.project, entries: options.entries }, stderr)
-        await print(stdout, `${await demoKey(config, db, options.project)}\n`)
+      await onDatabase(config, async (db, url, signal) => {
+        const { project: projectId, entries } = options
+        const isExisting = await projectExists(db, projectId)
+        await loadDemo(url, { projectId, entries, isExisting }, stderr, signal)
+        await print(stdout, `${await demoKey(config, db, projectId)}\n`)
       })
     })

@@ -35,6 +35,8 @@ export const DEMO = {
 export interface DemoOptions {
   projectId?: string
   entries?: number
+  /** Whether the project exists, whose name is not the demo's then. */
+  isExisting?: boolean
 }
 
 /** Chosen so that the first entry reaches the last page, with several custom events. */
@@ -124,9 +126,13 @@ export function* moduleRecords(project_id: string): Generator<DemoRecord> {
  * Yields the import records of a demo project (docs/import.md), parents before children. Entries are recomputed for each
  * of their record types instead of being kept, so memory does not grow with their number.
  */
-export function* demoRecords({ projectId = DEMO.projectId, entries = 400 }: DemoOptions = {}): Generator<DemoRecord> {
+export function* demoRecords({
+  projectId = DEMO.projectId,
+  entries = 400,
+  isExisting = false,
+}: DemoOptions = {}): Generator<DemoRecord> {
   const project_id = projectId
-  yield { type: 'project', project_id, name: PROJECT_NAME }
+  yield { type: 'project', project_id, ...(!isExisting && { name: PROJECT_NAME }) }
   yield* moduleRecords(project_id)
   for (let i = 0; i < entries; i += 1) {
     if (!isSecondVisit(i)) yield contactRecord(project_id, newContact(i, startOf(i, generatorFor(i, SEED)).at))

@@ -86,6 +86,12 @@ test('demo loads the project under another id, and does not touch the key of dem
   expect(await entriesOf('trial')).toBe(5)
 })
 
+test('demo keeps the name of a project that exists', async () => {
+  await flowtrail('projects', 'create', 'shop', '--name', 'My shop')
+  await demo('--project', 'shop')
+  expect(await flowtrail('projects', 'list')).toMatch(/^shop +My shop$/m)
+})
+
 test('demo leaves no key whose file cannot be written', async () => {
   const keys = () => db.selectFrom('api_keys').select('key_id').execute()
   await demo()
