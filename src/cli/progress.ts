@@ -15,10 +15,10 @@ const SILENT = { update: () => {}, stop: () => {} }
 const MEGABYTE = 1024 * 1024
 const BAR_characters = 30
 
-/** @param total_bytes size of the input if it is known, as for a file */
+/** @param total_bytes size of the input if it is known, as for a file; a pipe says 0 */
 export function importProgress(stderr?: Output, total_bytes?: number): Progress<ImportProgress> {
   if (!stderr?.isTTY) return SILENT
-  let line = new ProgressLine(stderr, 'reading', total_bytes)
+  let line = new ProgressLine(stderr, 'reading', total_bytes || undefined)
   let phase: ImportProgress['phase'] = 'reading'
   return {
     update: (progress) => {

@@ -61,8 +61,11 @@ describe('of an import', () => {
     expect(terminal()).toEqual([read, merged])
   })
 
-  test('of standard input shows how much was read', () => {
-    const { update, stop } = importProgress(stderr)
+  test.each([
+    ['standard input', undefined],
+    ['a pipe', 0],
+  ])('of %s shows how much was read', (_, size) => {
+    const { update, stop } = importProgress(stderr, size)
     seconds(2)
     update({ phase: 'reading', bytes: 3 * MEGABYTE, lines: 6_000, merged_lines: 0 })
     stop()
