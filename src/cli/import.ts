@@ -27,8 +27,8 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
         isImported = true
       }
       try {
-        await onDatabase(config, async (_, url) => {
-          const summary = await load(url, handle, { stdin, stderr }, onImported)
+        await onDatabase(config, async (_, url, signal) => {
+          const summary = await load(url, handle, { stdin, stderr }, { onImported, signal })
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
@@ -67,12 +67,13 @@ async function load(
   url: string,
   handle: FileHandle | undefined,
   { stdin, stderr }: Pick<Context, 'stdin' | 'stderr'>,
-  onImported: () => void,
+  { onImported, signal }: { onImported: () => void; signal: AbortSignal },
 ): Promise<ImportSummary> {
   const progress = importProgress(stderr, (await handle?.stat())?.size)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? stdin
-    return await withPool(url, (pool) => importRecords(pool, input, { onProgress: progress.update, onImported }))
+    const options = { onProgress: progress.update, onImported }
+    return await withPool(url, (pool) => importRecords(pool, input, options), { signal })
   } catch (error) {
     if (!isRetryable(error)) throw error
     throw new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {

@@ -19,14 +19,17 @@ export class Interrupted extends Error {
   }
 }
 
-/** Runs a command's work on the configured database, with its schema made sure of. */
+/**
+ * Runs a command's work on the configured database, with its schema made sure of.
+ * @param work also gets the signal of an interruption, which breaks the connections of `db`, for other connections
+ */
 export const onDatabase = <T>(
   location: DatabaseLocation,
-  work: (db: Database, url: string) => Promise<T>,
+  work: (db: Database, url: string, signal: AbortSignal) => Promise<T>,
   options?: PoolOptions,
 ): Promise<T> =>
   interruptible((unlessInterrupted, signal) =>
-    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url)), { ...options, signal }),
+    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url, signal)), { ...options, signal }),
   )
 
 /** Runs a command that goes on until it is interrupted. */
@@ -39,10 +42,13 @@ export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Runs a command's work on the configured server, whatever its schema. */
-export const onServer = <T>(location: DatabaseLocation, work: (server: DatabaseServer) => Promise<T>): Promise<T> =>
+/** Runs a command's work on the configured server, whatever its schema. @param work as that of `onDatabase` */
+export const onServer = <T>(
+  location: DatabaseLocation,
+  work: (server: DatabaseServer, signal: AbortSignal) => Promise<T>,
+): Promise<T> =>
   interruptible((unlessInterrupted, signal) =>
-    withServer(location, (server) => unlessInterrupted(() => work(server)), signal),
+    withServer(location, (server) => unlessInterrupted(() => work(server, signal)), signal),
   )
 
 /** Ends the process as the signal would. An exit waits for what is being read, which of a named pipe may never come. */

@@ -34,16 +34,16 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
       }
       let isRestored = false
       const restored = (header: BackupHeader, reader: BackupReader) =>
-        onServer(config, async ({ url }) => {
+        onServer(config, async ({ url }, signal) => {
           await withPool(url, requireEncoding)
           const progress = backupProgress(stderr, 'restoring')
-          const db = connect(url)
+          const db = connect(url, { signal })
           try {
             const onRestored = () => {
               isRestored = true
             }
             const options = { onProgress: progress.update, onRestored }
-            return await withPool(url, (pool) => restoreBackup(db, pool, header, reader, options))
+            return await withPool(url, (pool) => restoreBackup(db, pool, header, reader, options), { signal })
           } finally {
             progress.stop()
             await db.destroy()

@@ -143,11 +143,23 @@ export async function withServer<T>(
   signal?: AbortSignal,
 ): Promise<T> {
   const server = await openServer(location, { signal })
+  return releasing(
+    () => work(server),
+    () => server.release(),
+  )
+}
+
+/** Runs work, and then what releases what it has used. @throws what that does, unless the work has failed: its error says more */
+async function releasing<T>(work: () => Promise<T>, release: () => Promise<void>): Promise<T> {
+  let result: T
   try {
-    return await work(server)
-  } finally {
-    await server.release()
+    result = await work()
+  } catch (error) {
+    await release().catch(() => {})
+    throw error
   }
+  await release()
+  return result
 }
 
 /** The database with its schema made sure of; `close()` abandons what is under way, and releases its server, too. */
@@ -188,11 +200,7 @@ export async function withDatabase<T>(
   options?: PoolOptions,
 ): Promise<T> {
   const { db, url, close } = await openDatabase(location, options)
-  try {
-    return await work(db, url)
-  } finally {
-    await close()
-  }
+  return releasing(() => work(db, url), close)
 }
 
 /** Runs work on one connection to the database, for what needs pg itself, and closes it. */

@@ -6,6 +6,7 @@ import { sql } from 'kysely'
 import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { migrate } from '../../db/migrate.ts'
+import { destroySocket } from '../../src/database/client.ts'
 import {
   connect,
   ensureMigrated,
@@ -70,6 +71,11 @@ describe('the schema', () => {
 })
 
 describe('work on the database', () => {
+  const activityOf = async (pid: number) => {
+    const { rows } = await sql<{ state: string }>`SELECT state FROM pg_stat_activity WHERE pid = ${pid}`.execute(db)
+    return rows.map(({ state }) => state)
+  }
+
   test('has Kysely and the URL; its connections are closed afterwards, also when it fails', async () => {
     await migrate(db)
     const location = { databaseUrl: database.url, dataDir: '' }
@@ -91,6 +97,20 @@ describe('work on the database', () => {
       sql`SHOW idle_in_transaction_session_timeout`.execute(on),
     )
     expect(shown.rows).toEqual([{ idle_in_transaction_session_timeout: '1min' }])
+  })
+
+  test('ends in PostgreSQL soon after its client has gone, within a long statement too', async () => {
+    const pid = await withPool(database.url, async (pool) => {
+      const client = await pool.connect()
+      const { rows } = await client.query('SELECT pg_backend_pid() AS pid')
+      const sleeping = client.query('SELECT pg_sleep(100)')
+      await expect.poll(() => activityOf(rows[0].pid)).toEqual(['active'])
+      destroySocket(client)
+      await expect(sleeping).rejects.toThrow('Connection terminated')
+      client.release(true)
+      return rows[0].pid
+    })
+    await expect.poll(() => activityOf(pid), { timeout: 10_000 }).toEqual([])
   })
 
   test('has one connection of pg; it is closed afterwards, also when it fails', async () => {
@@ -161,6 +181,24 @@ test('the data of another PostgreSQL is refused, with advice', async () => {
   await expect(openServer({ databaseUrl: undefined, dataDir })).rejects.toThrow(
     /was created by PostgreSQL 14, .* Back up with the release of Flowtrail that created it and restore with this one, in /,
   )
+})
+
+test('what fails after the work is not said in place of its own failure', async () => {
+  const end = vi.spyOn(pg.Pool.prototype, 'end')
+  onTestFinished(() => end.mockRestore())
+  const location = { databaseUrl: database.url, dataDir: '' }
+  await migrate(db)
+  const work = (outcome: () => Promise<void>) =>
+    withDatabase(location, async (on) => {
+      await countProjects(on)
+      end.mockImplementationOnce(async function (this: pg.Pool) {
+        await this.end()
+        throw new Error('cannot be closed')
+      })
+      await outcome()
+    })
+  await expect(work(() => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
+  await expect(work(async () => {})).rejects.toThrow('cannot be closed')
 })
 
 test('the embedded database has the name under which its data is found again, and stops after the work', async () => {
