@@ -17,7 +17,7 @@ import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, print, printRows } from './output.ts'
+import { CommandError, print, printRows, report } from './output.ts'
 import { requireProject } from './projects.ts'
 
 const COLUMNS = ['contact_id', 'created_at', 'identifiers', 'entries', 'events'] as const
@@ -100,7 +100,8 @@ export function contactsCommand(context: Context): Command {
         if (!erased) throw new CommandError(`Another process has erased ${what}`)
         const { erasure_id, entry_ids, ...rows } = erased
         const all = counted({ ...rows, entries: entry_ids.length })
-        await print(stdout, `Erased ${what}, with ${all}. Erasure: ${erasure_id}\n`)
+        const done = `Erased ${what}, with ${all}. Erasure: ${erasure_id}`
+        await report(done, () => print(stdout, `${done}\n`))
       })
     })
   return contacts

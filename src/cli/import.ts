@@ -7,7 +7,7 @@ import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
 import { Interrupted, onDatabase } from './interruptible.ts'
-import { CommandError, printable, printRows } from './output.ts'
+import { CommandError, printable, printRows, report } from './output.ts'
 import { importProgress } from './progress.ts'
 
 /** For so many keys it is said that identifiers differ by their type alone. */
@@ -41,7 +41,7 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
           const rows = rowsOf(summary)
           // What was to write it has failed.
           if (rows.every(({ read }) => read === 0)) throw new CommandError('The input has no record')
-          await printRows(stdout, rows, COLUMNS, json)
+          await report('Everything is imported', () => printRows(stdout, rows, COLUMNS, json))
         })
       } catch (error) {
         if (isImported && error instanceof Interrupted) {

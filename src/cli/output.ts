@@ -28,6 +28,20 @@ export function print(stdout: Writable, text: string): Promise<void> {
 }
 
 /**
+ * Reports what a command has done, which must not be hidden by a failure to print it.
+ * @param done as a sentence without its full stop
+ * @throws the error of the write, which says so
+ */
+export async function report(done: string, print: () => Promise<void>): Promise<void> {
+  try {
+    await print()
+  } catch (error) {
+    if (error instanceof Error) error.message = `${done}, but the report cannot be printed: ${error.message}`
+    throw error
+  }
+}
+
+/**
  * Watches an output. @returns whether an error is that its reader has closed it, as `head` does: a connection to the
  * database that breaks may have the same code
  */

@@ -14,7 +14,7 @@ import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, print, printRows } from './output.ts'
+import { CommandError, print, printRows, report } from './output.ts'
 
 const STATS = [
   'project_id',
@@ -88,7 +88,8 @@ export function projectsCommand(context: Context): Command {
         await confirm(`Delete project ${id}, its API keys and all that is stored of it?`)
         const rows = await deleteProject(db, id)
         if (rows === undefined) throw new CommandError(`Another process has deleted project ${id}`)
-        await print(stdout, `Deleted project ${id}, ${rows} rows in all\n`)
+        const done = `Deleted project ${id}, ${rows} rows in all`
+        await report(done, () => print(stdout, `${done}\n`))
       })
     })
   return projects

@@ -10,7 +10,7 @@ import { rowsOf } from './backup.ts'
 import type { Context } from './context.ts'
 import { openFile } from './import.ts'
 import { Interrupted, onServer } from './interruptible.ts'
-import { InputError, printRows } from './output.ts'
+import { InputError, printRows, report } from './output.ts'
 import { backupProgress } from './progress.ts'
 
 type Rows = Record<string, number>
@@ -52,7 +52,9 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
       try {
         // What was damaged on its way is told before hours of work.
         const rows = canRepeat || check ? await read(checked) : undefined
-        await printRows(stdout, rowsOf(check && rows ? rows : await read(restored)), ['table', 'rows'])
+        const printed = rowsOf(check && rows ? rows : await read(restored))
+        const done = isRestored ? 'Everything is restored' : 'The backup is whole'
+        await report(done, () => printRows(stdout, printed, ['table', 'rows']))
       } catch (error) {
         if (isRestored && error instanceof Interrupted) {
           error.message = `everything is restored, and what follows was interrupted. Run: ${FLOWTRAIL} migrate`

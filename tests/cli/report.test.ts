@@ -1,0 +1,50 @@
+import { PassThrough, Readable, Writable } from 'node:stream'
+import { expect, onTestFinished, test } from 'vitest'
+import { run } from '../../src/cli/run.ts'
+import { createTestDatabase } from '../support/database.ts'
+import { flowtrailWith, printed, temporaryDirectory } from './run.ts'
+
+const RECORDS = [
+  { type: 'project', project_id: 'p' },
+  { type: 'contact', project_id: 'p', contact_id: 'c', identifiers: [] },
+]
+
+/** The status of a command whose output cannot be written, and what it says of that. */
+async function onFullDisk(databaseUrl: string, args: string[], input = '') {
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
+  const stdout = new Writable({ write: (_chunk, _encoding, done) => done(full) })
+  const stderr = new PassThrough()
+  const stdin = Readable.from([Buffer.from(input)])
+  const status = await run(args, { env: { DATABASE_URL: databaseUrl }, stdin, stdout, stderr })
+  return { status, stderr: String(stderr.read()) }
+}
+
+test('a command that has done its work says so, when the disk is too full for its report', async () => {
+  await using folder = await temporaryDirectory()
+  const [source, target] = [await createTestDatabase(), await createTestDatabase('template0')]
+  onTestFinished(() => source.drop())
+  onTestFinished(() => target.drop())
+  const backup = `${folder.path}/backup`
+  const failed = (done: string) => ({
+    status: 1,
+    stderr: expect.stringMatching(
+      new RegExp(
+        `(^|\n)flowtrail: ${done}, but the report cannot be printed: ENOSPC: no space left on device, write\n$`,
+      ),
+    ),
+  })
+
+  const lines = RECORDS.map((record) => JSON.stringify(record)).join('\n')
+  expect(await onFullDisk(source.url, ['import', '-'], lines)).toEqual(failed('Everything is imported'))
+  const erase = ['contacts', 'erase', 'c', '--project', 'p', '--yes']
+  const erased = 'Erased contact c of project p, with 0 identifiers, .*\\. Erasure: [-0-9a-f]+'
+  expect(await onFullDisk(source.url, erase)).toEqual(failed(erased))
+  await flowtrailWith({ DATABASE_URL: source.url })('backup', backup)
+  expect(await onFullDisk(target.url, ['restore', backup, '--check'])).toEqual(failed('The backup is whole'))
+  expect(await onFullDisk(target.url, ['restore', backup])).toEqual(failed('Everything is restored'))
+  const remove = ['projects', 'delete', 'p', '--yes']
+  expect(await onFullDisk(source.url, remove)).toEqual(failed('Deleted project p, \\d rows in all'))
+
+  expect(await printed(flowtrailWith({ DATABASE_URL: target.url })('projects', 'list'))).toMatch(/^p +p$/m)
+  expect(await printed(flowtrailWith({ DATABASE_URL: source.url })('projects', 'list'))).toBe('project_id  name')
+})
