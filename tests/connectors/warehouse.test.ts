@@ -146,12 +146,31 @@ describe.each(CONNECTOR_NAMES)('the source for %s', (name) => {
     expect(entries?.find(({ entry_id }) => entry_id === 'e0')).toMatchObject({ entry_data: '"fresh"' })
   })
 
-  test.runIf(name === 'dlt')('copies an empty project, and no other one to the same tables', async () => {
-    const folder = await warehouse.newFolder()
+  /** The environment that reaches a project without data. */
+  async function emptyProject() {
     const { api, environment } = project
     await importInto(api.databaseUrl, [{ type: 'project', project_id: 'empty' }])
     const FLOWTRAIL_KEY = await createKey(api.db, 'empty', { name: 'copy', scopes: ['read'], expires_at: null })
-    await warehouse.sync(folder, [], { ...environment, FLOWTRAIL_PROJECT: 'empty', FLOWTRAIL_KEY })
+    return { ...environment, FLOWTRAIL_PROJECT: 'empty', FLOWTRAIL_KEY }
+  }
+
+  test('copies an empty project', async () => {
+    const environment = await emptyProject()
+    const folder = await warehouse.newFolder(environment)
+    await warehouse.sync(folder, [], environment)
+    expect(Object.values(await warehouse.copied(folder)).flat()).toEqual([])
+  })
+
+  test.runIf(name === 'airbyte')('says that its key is refused when it is set up', async () => {
+    const folder = await warehouse.newFolder({ ...project.environment, FLOWTRAIL_KEY: 'ft_wrong' })
+    const { status, printed } = await warehouse.run(folder)
+    expect(status).not.toBe(0)
+    expect(printed).toContain('HTTP Status Code: 401')
+  })
+
+  test.runIf(name === 'dlt')('copies no other project to the same tables', async () => {
+    const folder = await warehouse.newFolder()
+    await warehouse.sync(folder, [], await emptyProject())
     const { status, printed } = await warehouse.run(folder)
     expect(status).not.toBe(0)
     expect(printed).toContain('This is a copy of the project empty: use another pipeline and dataset for demo.')

@@ -21,7 +21,7 @@ interface Connector {
   /** The database's file, and where in it the tables are. */
   file: string
   schema: string
-  prepare: (folder: string, project: Project) => Promise<void>
+  prepare: (folder: string, environment: Project['environment']) => Promise<void>
   /** What docs/sync.md says to run after each copying. */
   finish?: RegExp
   /** A row as the API shows it. */
@@ -45,7 +45,7 @@ const CONNECTOR = {
     program: path.join(import.meta.dirname, 'airbyte/sync.py'),
     file: 'copy.duckdb',
     schema: 'main',
-    prepare: async (folder, { environment }) => {
+    prepare: async (folder, environment) => {
       const { FLOWTRAIL_URL: url, FLOWTRAIL_PROJECT: project_id, FLOWTRAIL_KEY: api_key } = environment
       const config = { url, project_id, api_key, __injected_declarative_manifest: {} }
       await writeFile(path.join(folder, 'config.json'), JSON.stringify(config))
@@ -88,9 +88,9 @@ export class Warehouse {
   }
 
   /** A folder for a copy, which is removed after the test. */
-  async newFolder(): Promise<string> {
+  async newFolder(environment = this.#project.environment): Promise<string> {
     const folder = await temporaryFolder()
-    await this.#connector.prepare(folder, this.#project)
+    await this.#connector.prepare(folder, environment)
     return folder
   }
 

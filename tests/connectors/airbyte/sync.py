@@ -30,6 +30,9 @@ def messages(command: str, *arguments: str):
 
 # Once, as when a source is set up.
 if not CATALOG.exists():
+    [status] = [message["connectionStatus"] for message in messages("check") if message["type"] == "CONNECTION_STATUS"]
+    if status["status"] != "SUCCEEDED":
+        sys.exit(status["message"])
     [catalog] = [message["catalog"] for message in messages("discover") if message["type"] == "CATALOG"]
     configured = [
         {
