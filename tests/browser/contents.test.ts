@@ -78,6 +78,17 @@ describe('on a wide screen', () => {
   })
 })
 
+test.each(['%', '/Entries/getEntry%', '/%E0%A4%A/x'])('a link that was cut off shows the page: #%s', async (hash) => {
+  const page = await docs.open()
+  await page.goto(`${docs.address}/docs#${hash}`)
+  await page.reload()
+  await linkTo(page, 'Get an entry').click()
+  await isExpanded(blockOf(page, 'getEntry'))
+  // Swagger UI reads it as well.
+  for (const error of docs.takeErrors()) expect(error).toContain('URI malformed')
+  await page.context().close()
+})
+
 test('on a phone, the contents are folded at the top, and fold again when something is chosen', async () => {
   const page = await docs.open('phone')
   const contents = contentsOf(page)

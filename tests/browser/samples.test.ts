@@ -98,6 +98,19 @@ test.each(LANGUAGES)('in %s, a refused request fails with what the service says'
   await block.locator('.opblock-summary-control').click()
 })
 
+test('a browser that keeps nothing for the page shows it, and samples in each language', async () => {
+  const strict = await docs.open()
+  await strict.addInitScript(`Object.defineProperty(window, 'localStorage', {
+    get() { throw new DOMException('denied', 'SecurityError') }
+  })`)
+  await strict.reload()
+  const block = await expand(strict, 'listModules')
+  for (const language of LANGUAGES) expect(await sampleOf(block, language)).toContain('FLOWTRAIL_KEY')
+  // Swagger UI looks for a key there, too.
+  for (const error of docs.takeErrors()) expect(error).toContain('denied')
+  await strict.context().close()
+})
+
 describe("the reader's values", () => {
   const name = 'Zoë\'s "free" `gift` $HOME 🎁 \\n'
   let block: Locator

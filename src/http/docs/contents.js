@@ -16,10 +16,19 @@ function contentsPlugin({ React }) {
   let wish = 0
   for (const event of ['wheel', 'touchmove', 'keydown']) addEventListener(event, () => wish++, { passive: true })
 
+  /** The parts of the hash between slashes; none of one that is malformed, as when a link was cut off. */
+  function partsOfHash() {
+    try {
+      return decodeURIComponent(location.hash.slice(1)).split('/').filter(Boolean)
+    } catch {
+      return []
+    }
+  }
+
   /** Opens what is folded around the target of a link, also after Back and in a shared URL. */
   function reveal({ layoutActions }) {
     // Swagger UI takes every hash for a tag's, and puts a slash before it.
-    const [id = '', operationId] = decodeURIComponent(location.hash.slice(1)).split('/').filter(Boolean)
+    const [id = '', operationId] = partsOfHash()
     if (operationId) {
       layoutActions.show(['operations-tag', id], true)
       layoutActions.show(['operations', id, operationId], true)

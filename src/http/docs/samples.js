@@ -11,8 +11,17 @@ function samplesPlugin({ React }) {
   const LANGUAGES = { curl: [curl, 'bash'], TypeScript: [typescript], Python: [python], Go: [go] }
   const STORED_AS = 'flowtrail.language'
 
+  /** Uses what the browser keeps for the page, which its settings may deny. */
+  function withStorage(use) {
+    try {
+      return use(localStorage)
+    } catch {
+      return undefined
+    }
+  }
+
   // The choice holds for all operations, and for the next visit.
-  let chosen = localStorage.getItem(STORED_AS)
+  let chosen = withStorage((storage) => storage.getItem(STORED_AS))
   if (!Object.hasOwn(LANGUAGES, chosen)) chosen = 'curl'
   const listeners = new Set()
   const subscribe = (listener) => {
@@ -21,7 +30,7 @@ function samplesPlugin({ React }) {
   }
   function choose(language) {
     chosen = language
-    localStorage.setItem(STORED_AS, language)
+    withStorage((storage) => storage.setItem(STORED_AS, language))
     for (const listener of listeners) listener()
   }
 
