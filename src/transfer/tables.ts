@@ -14,18 +14,24 @@ import {
 import { COLUMNS, STAGED_KINDS, STAGING_COLUMNS, type StagedKind, stagedTable, TARGET_TABLES } from './stage.ts'
 import { COPIED, COPIES, COPY_OF_PROJECTS, IN_PLACE, type Stored } from './stored.ts'
 
+/** The columns whose values may have any length. */
+const LONG_COLUMNS = ['entry_data', 'json_string']
+
 /** Merges the lines of each record. */
 function mergedRows(kind: StagedKind): string {
   const { key, immutable, firstWins, lastWins } = MERGE_RULES[kind]
-  const order = kind === 'identifier' ? 'line, ordinal' : 'line'
-  const given = (column: string, sort: string) =>
-    `(array_agg(${column} ORDER BY ${sort}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
-  return `SELECT ${[
-    ...key,
-    'min(line) AS line',
-    ...[...immutable, ...firstWins].map((column) => given(column, order)),
-    ...lastWins.map((column) => given(column, 'line DESC')),
-  ]}
+  const sorted = (column: string, order: string) =>
+    `(array_agg(${column} ORDER BY ${order}) FILTER (WHERE ${column} IS NOT NULL))[1] AS ${column}`
+  // With one value in memory instead of those of all lines, which may be more than PostgreSQL can allocate.
+  const extreme = (column: string, of: 'min' | 'max') =>
+    `(${of}(ARRAY[to_char(line, '${'0'.repeat(19)}'), ${column}]) FILTER (WHERE ${column} IS NOT NULL))[2] AS ${column}`
+  const first = (column: string) =>
+    LONG_COLUMNS.includes(column)
+      ? extreme(column, 'min')
+      : sorted(column, kind === 'identifier' ? 'line, ordinal' : 'line')
+  const last = (column: string) =>
+    LONG_COLUMNS.includes(column) ? extreme(column, 'max') : sorted(column, 'line DESC')
+  return `SELECT ${[...key, 'min(line) AS line', ...[...immutable, ...firstWins].map(first), ...lastWins.map(last)]}
    FROM ${stagedTable(kind)} GROUP BY ${key} ORDER BY ${key}`
 }
 

@@ -5,7 +5,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
-import { TARGET_TABLES } from '../../src/transfer/stage.ts'
+import { mergedTable } from '../../src/transfer/merge-rules.ts'
+import { stagedTable, TARGET_TABLES } from '../../src/transfer/stage.ts'
+import { IN_PLACE } from '../../src/transfer/stored.ts'
+import { ensureTables, filledBy } from '../../src/transfer/tables.ts'
 import {
   at,
   contact,
@@ -196,4 +199,19 @@ test('an import of many lines leaves fresh statistics for the planner, a small o
   await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length } })
   expect(await analyzed()).toBe(true)
   await other.end()
+})
+
+test('lines about one entry may have more in all than PostgreSQL can allocate', async () => {
+  const client = await pool.connect()
+  try {
+    await ensureTables(client, IN_PLACE)
+    await client.query('BEGIN')
+    await client.query(`INSERT INTO ${stagedTable('entry')} (line, project_id, entry_id, entry_data)
+      SELECT line, 'p', 'e', repeat('x', 16000000) || line FROM generate_series(1, 70) line`)
+    const { rows } = await client.query(`SELECT line, length(entry_data) AS length, right(entry_data, 3) AS end
+      FROM (${filledBy(IN_PLACE).get(mergedTable('entry'))}) merged`)
+    expect(rows).toEqual([{ line: 1, length: 16_000_002, end: 'x70' }])
+  } finally {
+    client.release(true)
+  }
 })
