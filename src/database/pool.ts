@@ -34,10 +34,11 @@ export const IDLE_TRANSACTION_TIMEOUT_ms = 60_000
  * Lets PostgreSQL look each second, where its platform can, whether the client of a statement is still there: one without a time
  * limit would go on when its command was killed, and keep locked what it has locked.
  */
-const WATCH_CLIENT = `DO $$ BEGIN
-  PERFORM set_config('client_connection_check_interval', '1s', false);
-EXCEPTION WHEN invalid_parameter_value THEN
-END $$`
+const watchClient = (client: pg.ClientBase) =>
+  client.query("SET client_connection_check_interval = '1s'").catch((error: pg.DatabaseError) => {
+    if (error.code !== INVALID_PARAMETER_VALUE) throw error
+  })
+const INVALID_PARAMETER_VALUE = '22023'
 
 /** After how long without a packet TCP sends one, in milliseconds. The networks of clouds forget connections that rest for some minutes. */
 const KEEP_ALIVE_DELAY_ms = 60_000
@@ -117,7 +118,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
           onConnect: inTime(async (client) => {
             const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
             await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
-            if (timeout === '0') await client.query(WATCH_CLIENT)
+            if (timeout === '0') await watchClient(client)
             await options.onConnect?.(client)
           }),
         }),
