@@ -210,9 +210,8 @@ export async function withPool<T>(
   options: PoolOptions = {},
 ): Promise<T> {
   const pool = createPool(url, { ...options, max: 1 })
-  try {
-    return await work(pool)
-  } finally {
-    await pool.end()
-  }
+  return releasing(
+    () => work(pool),
+    () => pool.end(),
+  )
 }
