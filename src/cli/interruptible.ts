@@ -5,6 +5,8 @@ import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
 
 /** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
+/** How long it may then take to close its files and say what it has done. */
+const EXIT_DEADLINE_ms = 1_000
 
 /** The operator has interrupted a command. */
 export class Interrupted extends Error {
@@ -72,11 +74,15 @@ export async function interruptible<T>(
   const interruption = new AbortController()
   const interrupted = Promise.withResolvers<never>()
   interrupted.promise.catch(() => {})
+  let endWithin = (_deadline_ms: number) => {}
   const interrupt = (signal: StopSignal) => {
     const reason = new Interrupted(signal)
     interruption.abort(reason)
     interrupted.reject(reason)
-    setTimeout(endBy, RELEASE_DEADLINE_ms, signal, reason).unref()
+    endWithin = (deadline_ms) => {
+      setTimeout(endBy, deadline_ms, signal, reason).unref()
+    }
+    endWithin(RELEASE_DEADLINE_ms)
   }
   for (const signal of STOP_SIGNALS) process.on(signal, interrupt)
   try {
@@ -89,6 +95,7 @@ export async function interruptible<T>(
     interruption.signal.throwIfAborted()
     throw error
   } finally {
-    if (!interruption.signal.aborted) for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
+    if (interruption.signal.aborted) endWithin(EXIT_DEADLINE_ms)
+    else for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
   }
 }
