@@ -528,6 +528,7 @@ describe('a conflict', () => {
     ['group without project', [], [group()], 1, '/project_id', missing('project')],
     ['project after its group', [], [group(), project()], 1, '/project_id', missing('project')],
     ['module without project', [], [module()], 1, '/project_id', missing('project')],
+    ['module before its group and project', [], [module(), group(), project()], 1, '/project_id', missing('project')],
     ['module without group', [], [project(), module()], 2, '/group_id', missing('group')],
     [
       'module in a group that does not exist',
