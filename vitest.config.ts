@@ -13,16 +13,17 @@ const EXCLUDED = [
 
 /** What `make test-quick` leaves out: tests that start processes or clusters, and the rest of those that take longest. */
 const SLOW = [
-  'tests/cli/{backup,demo,doctor,import-export,keys,managed,readme,serve,tail,traces,tuning,usage}.test.ts',
-  'tests/contract/{checks-bite,diff,release}.test.ts',
+  'tests/cli/{backup,demo,demo-live,doctor,erase,import-export,keys,managed,migrate,readme,serve,status,tail,traces}.test.ts',
+  'tests/cli/{tuning,usage}.test.ts',
+  'tests/contract/{checks-bite,diff,examples,release}.test.ts',
   'tests/database/{embedded,migrate,pipelined-dialect,plans,replicas,upgrade}.test.ts',
   'tests/faults/**',
   'tests/feed/**',
   'tests/http/{docs,large,sockets}.test.ts',
   'tests/queries/erasures.test.ts',
-  'tests/recording/{concurrency,soak}.test.ts',
-  'tests/transfer/{chunks,demo,import,isolation}.test.ts',
-  'tests/unit/{bench/**,imports.test.ts}',
+  'tests/recording/{concurrency,idempotency-pruner,recorder,soak}.test.ts',
+  'tests/transfer/{chunks,demo,distributed,export,import,isolation,small}.test.ts',
+  'tests/unit/{bench/**,imports.test.ts,mutation/worker.test.ts}',
 ]
 
 /**
