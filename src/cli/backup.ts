@@ -12,7 +12,7 @@ import { withPool } from '../database/open.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
-import { CommandError, InputError, printRows, watchOutput } from './output.ts'
+import { CommandError, InputError, printRows, report, watchOutput } from './output.ts'
 import { backupProgress } from './progress.ts'
 
 export const backupCommand = ({ env, stdout, stderr }: Context) =>
@@ -32,7 +32,7 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
           const rows = await withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))
           if (!target) return
           await target.finish()
-          await printRows(stdout, rowsOf(rows), ['table', 'rows'])
+          await report(`The backup is in ${file}`, () => printRows(stdout, rowsOf(rows), ['table', 'rows']))
         })
       } catch (error) {
         // To other commands it is no failure that their reader has read enough.

@@ -5,7 +5,7 @@ import { requireEncoding } from '../database/encoding.ts'
 import { connect, withPool } from '../database/open.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
-import { printRows } from './output.ts'
+import { printRows, report } from './output.ts'
 
 export const migrateCommand = ({ env, stdout, stderr }: Context) =>
   new Command('migrate')
@@ -25,7 +25,9 @@ export const migrateCommand = ({ env, stdout, stderr }: Context) =>
             known: isKnown,
             ...(!status && { new: applied.includes(name) }),
           }))
-          await printRows(stdout, rows, ['migration', 'applied_at', 'known', ...(status ? [] : ['new'])], json)
+          const columns = ['migration', 'applied_at', 'known', ...(status ? [] : ['new'])]
+          const print = () => printRows(stdout, rows, columns, json)
+          await (status ? print() : report('The schema is up to date', print))
         } finally {
           await db.destroy()
         }

@@ -39,9 +39,11 @@ test('a command that has done its work says so, when the disk is too full for it
   const erase = ['contacts', 'erase', 'c', '--project', 'p', '--yes']
   const erased = 'Erased contact c of project p, with 0 identifiers, .*\\. Erasure: [-0-9a-f]+'
   expect(await onFullDisk(source.url, erase)).toEqual(failed(erased))
-  await flowtrailWith({ DATABASE_URL: source.url })('backup', backup)
+  expect(await onFullDisk(source.url, ['backup', backup])).toEqual(failed(`The backup is in ${backup}`))
   expect(await onFullDisk(target.url, ['restore', backup, '--check'])).toEqual(failed('The backup is whole'))
   expect(await onFullDisk(target.url, ['restore', backup])).toEqual(failed('Everything is restored'))
+  expect(await onFullDisk(source.url, ['compact'])).toEqual(failed('Rewrote \\d+ tables'))
+  expect(await onFullDisk(source.url, ['migrate'])).toEqual(failed('The schema is up to date'))
   const remove = ['projects', 'delete', 'p', '--yes']
   expect(await onFullDisk(source.url, remove)).toEqual(failed('Deleted project p, \\d rows in all'))
 

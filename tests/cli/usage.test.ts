@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { connect } from '../../src/database/open.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { flowtrailProcessWith, flowtrailWith, ROOT, shell, temporaryDirectory } from './run.ts'
 
@@ -168,6 +169,24 @@ describe('a failure is one line, with status 1', () => {
       status: 1,
       stdout: '',
       stderr: 'flowtrail: ENOSPC: no space left on device, write\n',
+    })
+  })
+
+  test.runIf(process.platform === 'linux')('when a part of the output is as much as the disk takes', async () => {
+    await using directory = await temporaryDirectory()
+    const db = connect(database.url, { max: 1 })
+    const projects = db.insertInto('projects').values({ project_id: 'full', name: 'x'.repeat(10_000) })
+    await projects.execute()
+    onTestFinished(async () => {
+      await db.deleteFrom('projects').execute()
+      await db.destroy()
+    })
+    // Of 512 or 1024 bytes each, by the shell.
+    const line = `ulimit -f 8; node src/cli/main.ts projects list > ${directory.path}/list`
+    expect(await shell(line, { DATABASE_URL: database.url, NODE_COMPILE_CACHE: '' })).toEqual({
+      status: 1,
+      stdout: '',
+      stderr: 'flowtrail: EFBIG: file too large, write\n',
     })
   })
 })
