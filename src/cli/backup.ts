@@ -77,11 +77,11 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   const existing = await stat(file).catch((error) => {
     if (error.code !== 'ENOENT') throw unwritable(error)
   })
-  if (existing && !existing.isFile())
-    throw new InputError(`${file} is not a file; expected one, or - for standard output`)
-  // A symbolic link stays one, also if it leads to where there is no file yet.
-  const link = await readlink(file).catch(() => undefined)
-  const target = existing ? await realpath(file) : path.resolve(path.dirname(file), link ?? path.basename(file))
+  if (existing ? !existing.isFile() : /(^|\/)$/.test(file))
+    throw new InputError(`${file || '""'} is not a file; expected one, or - for standard output`)
+  const target = await placeOf(file).catch((error) => {
+    throw unwritable(error)
+  })
   const taken = () => new InputError(`File ${file} exists; name another, or replace it with --force`)
   if (existing && !force) throw taken()
   const partial = `${target}.${randomUUID()}.partial`
@@ -113,8 +113,22 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   }
 }
 
-/** Makes the names of its files last. */
+/** Where a file is or will be: at the end of the symbolic links that its name may lead to, and which stay. */
+async function placeOf(file: string): Promise<string> {
+  const place = path.join(await realpath(path.dirname(file)), path.basename(file))
+  const link = await readlink(place).catch(() => undefined)
+  return link === undefined ? place : placeOf(path.resolve(path.dirname(place), link))
+}
+
+/** What a directory that may be written but not read says, and a file system that cannot sync directories. */
+const NO_SYNC = ['EACCES', 'EPERM', 'EINVAL', 'ENOTSUP']
+
+/** Makes the names of its files last, where that can be done. */
 async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory)
-  await handle.sync().finally(() => handle.close())
+  try {
+    await using handle = await open(directory)
+    await handle.sync()
+  } catch (error) {
+    if (!NO_SYNC.includes((error as NodeJS.ErrnoException).code ?? '')) throw error
+  }
 }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs'
-import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, open, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
@@ -245,6 +245,25 @@ describe('backup', () => {
     await printed(flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', `${folder}/first.gz`))
     expect(await readlink(`${folder}/first.gz`)).toBe('disk/first.gz')
     expect(await readdir(`${folder}/disk`)).toEqual(['b.gz', 'first.gz'])
+    // Through another link, and one in a folder that is a link itself.
+    await mkdir(`${folder}/disk/deep`)
+    await symlink('disk/deep', `${folder}/short`)
+    await symlink('../second.gz', `${folder}/disk/deep/link.gz`)
+    await symlink('short/link.gz', `${folder}/second.gz`)
+    await printed(flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', `${folder}/second.gz`))
+    expect(await readlink(`${folder}/second.gz`)).toBe('short/link.gz')
+    expect(await readlink(`${folder}/disk/deep/link.gz`)).toBe('../second.gz')
+    expect(await readdir(`${folder}/disk`)).toEqual(['b.gz', 'deep', 'first.gz', 'second.gz'])
+  })
+
+  test('is written where the folder cannot be synced', async () => {
+    const error = Object.assign(new Error('EINVAL: invalid argument, fsync'), { code: 'EINVAL' })
+    await using handle = await open(directory.path)
+    const sync = vi.spyOn(Object.getPrototypeOf(handle), 'sync').mockRejectedValue(error)
+    onTestFinished(() => sync.mockRestore())
+    await printed(flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', `${directory.path}/unsynced.gz`))
+    expect(sync).toHaveBeenCalledOnce()
+    expect((await flowtrailWith({})('restore', '--check', `${directory.path}/unsynced.gz`)).status).toBe(0)
   })
 
   test('names the file when the disk is full, and leaves none', async () => {
@@ -287,6 +306,12 @@ describe('backup', () => {
     )
     expect(await flowtrail('backup', directory.path, '--force')).toEqual(
       refusal(`${directory.path} is not a file; expected one, or - for standard output`),
+    )
+    expect(await flowtrail('backup', '', '--force')).toEqual(
+      refusal('"" is not a file; expected one, or - for standard output'),
+    )
+    expect(await flowtrail('backup', `${directory.path}/new/`)).toEqual(
+      refusal(`${directory.path}/new/ is not a file; expected one, or - for standard output`),
     )
     const empty = await database('template0')
     expect(await flowtrailWith({ DATABASE_URL: empty.url })('backup', '-')).toEqual(
