@@ -84,7 +84,10 @@ async function* contents(
 }
 
 async function header(client: pg.PoolClient): Promise<BackupHeader> {
-  const { rows } = await client.query("SELECT now() AS taken_at, current_setting('server_version') AS postgresql")
+  // The transaction may have waited for its locks since it began.
+  const { rows } = await client.query(
+    "SELECT clock_timestamp() AS taken_at, current_setting('server_version') AS postgresql",
+  )
   const { version } = describeRelease()
   return { flowtrail_backup: FORMAT, version, ...rows[0], migrations: await readMigrations(client) }
 }

@@ -76,8 +76,13 @@ async function follow(
   for (;;) {
     const { rows } = await selectFeedPage(db, { path: { projectId }, query, lease }, [seen])
     seen = rows.at(-1)?.position ?? seen
-    if (rows.length > 0) await receive(rows.map(projectEvent))
-    else known = (await followers.wait('events', projectId, Math.max(seen, known), WAIT_ms).ended) ?? known
+    if (rows.length > 0) {
+      await receive(rows.map(projectEvent))
+      continue
+    }
+    const found = await followers.wait('events', projectId, Math.max(seen, known), WAIT_ms).ended
+    if (found === undefined) await requireProject(db, projectId)
+    known = found ?? known
   }
 }
 

@@ -12,10 +12,10 @@ interface ApiDocument {
 /** Whether the server at this address, if there is one, serves the document of this release. */
 export async function checkDocument(address: string): Promise<Finding> {
   const installed = JSON.parse(await readFile(DOCUMENT, 'utf8')) as ApiDocument
-  let served: ApiDocument
+  let served: ApiDocument | null
   try {
     const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
-    served = (await response.json()) as ApiDocument
+    served = (await response.json()) as ApiDocument | null
   } catch {
     return ok(`${installed.info?.version} is installed; no server of it runs at ${address}`)
   }
@@ -23,9 +23,10 @@ export async function checkDocument(address: string): Promise<Finding> {
 }
 
 /** @param address where a server serves the other document */
-export function judgeDocument(installed: ApiDocument, served: ApiDocument, address: string): Finding {
+export function judgeDocument(installed: ApiDocument, served: ApiDocument | null, address: string): Finding {
   const { title, version } = installed.info ?? {}
-  if (served.info?.title !== title) return ok(`${version} is installed; what runs at ${address} is not Flowtrail`)
+  if (served === null || served.info?.title !== title)
+    return ok(`${version} is installed; what runs at ${address} is not Flowtrail`)
   const restart = 'Restart the server, or check that this is its installation'
   if (served.info?.version !== version) {
     return warning(`${version} is installed, but ${address} serves ${served.info?.version}`, restart)

@@ -281,6 +281,19 @@ describe('backup', () => {
     expect(await readdir(folder)).toEqual([])
   })
 
+  test('says when its snapshot was taken, for which it may have waited', async () => {
+    const name = `${directory.path}/waited.gz`
+    const lock = await holdLock(app.databaseUrl, 'LOCK TABLE projects')
+    const backup = flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', name)
+    await lock.waiting(1)
+    const released = new Date()
+    await lock.release()
+    await printed(backup)
+    const { stderr } = await flowtrailWith({})('restore', '--check', name)
+    const [, taken = ''] = /^Backup of (\S+),/.exec(stderr) ?? []
+    expect(new Date(taken).getTime()).toBeGreaterThanOrEqual(released.getTime())
+  })
+
   test('does not replace a file that is created meanwhile', async () => {
     const folder = `${directory.path}/meanwhile`
     await mkdir(folder)

@@ -7,7 +7,7 @@ import { run } from '../../src/cli/run.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, type Process, runFlowtrail } from '../support/service.ts'
-import { flowtrailWith, untilPrinted } from './run.ts'
+import { flowtrailWith, printed, untilPrinted } from './run.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
 
@@ -72,6 +72,17 @@ test('fails when the database goes silent', async () => {
   proxy.freeze()
   expect(await process.exit).toBe(1)
   expect(process.stderr()).toMatch(/^flowtrail: Query read timeout\. The server takes connections/)
+})
+
+test('ends when the project is deleted', async () => {
+  const flowtrail = flowtrailWith({ DATABASE_URL: api.databaseUrl })
+  await printed(flowtrail('demo', '--project', 'gone', '--entries', '1'))
+  const process = runFlowtrail(['tail', '--project', 'gone', '--since', 'start'], { DATABASE_URL: api.databaseUrl })
+  onTestFinished(() => kill(process))
+  await untilPrinted(process, '\n')
+  await printed(flowtrail('projects', 'delete', 'gone', '--yes'))
+  expect(await process.exit).toBe(1)
+  expect(process.stderr()).toMatch(/^flowtrail: Project gone does not exist\. Run: /)
 })
 
 test('begins with what comes when it is not told where', async () => {

@@ -96,17 +96,17 @@ test.each([
 
 test('the document that is served is the one that is installed, wherever the server is', () => {
   const document = (version: string, more = {}) => ({ info: { title: 'Flowtrail API', version }, ...more })
-  const judged = (served: object) => judgeDocument(document('1.2.0', { servers: [1] }), served, 'http://localhost')
+  const judged = (served: object | null) =>
+    judgeDocument(document('1.2.0', { servers: [1] }), served, 'http://localhost')
   expect(judged(document('1.2.0', { servers: [2], externalDocs: 3 }))).toMatchObject({ status: 'ok' })
   expect(judged(document('1.1.0'))).toMatchObject({
     status: 'warning',
     finding: expect.stringContaining('serves 1.1.0'),
   })
   expect(judged(document('1.2.0', { paths: {} }))).toMatchObject({ status: 'warning' })
-  expect(judged({ info: { title: 'Another API' } })).toMatchObject({
-    status: 'ok',
-    finding: expect.stringContaining('is not Flowtrail'),
-  })
+  for (const another of [{ info: { title: 'Another API' } }, {}, null]) {
+    expect(judged(another)).toMatchObject({ status: 'ok', finding: expect.stringContaining('is not Flowtrail') })
+  }
 })
 
 test.each([
