@@ -1,4 +1,5 @@
 import { hostname } from 'node:os'
+import { DiagLogLevel, diag } from '@opentelemetry/api'
 import { OTLPTraceExporter as JsonExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { OTLPTraceExporter as ProtobufExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources'
@@ -60,7 +61,7 @@ export function startTracing(options: TracingOptions, release: Pick<Release, 've
     ),
   })
   const spans = new Spans(provider.getTracer('flowtrail', release.version))
-  const ends = [traceQueries(spans), traceReads(spans)]
+  const ends = [traceQueries(spans), traceReads(spans), reportDrops(log)]
   return {
     traceRequests: (app) => traceRequests(app, spans),
     recording: traceRecording(spans),
@@ -106,4 +107,24 @@ function reportFailures(exporter: SpanExporter, log: Log): SpanExporter {
     },
     shutdown: () => exporter.shutdown(),
   }
+}
+
+const REPORT_INTERVAL_ms = 60_000
+
+/**
+ * Logs, at most once a minute, that spans have found no place in the queue, which the SDK says to its own log alone.
+ * @returns what ends that
+ */
+function reportDrops(log: Log): () => void {
+  let next_ms = 0
+  const warn = (message: string) => {
+    const now_ms = performance.now()
+    if (now_ms < next_ms || !message.startsWith('Dropped ')) return
+    next_ms = now_ms + REPORT_INTERVAL_ms
+    log.warn({ reason: message }, 'traces are lost: they come faster than they are exported')
+  }
+  const ignore = () => {}
+  const logger = { error: ignore, warn, info: ignore, debug: ignore, verbose: ignore }
+  diag.setLogger(logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
+  return () => diag.disable()
 }

@@ -425,6 +425,32 @@ describe('a collector', () => {
     await receiver.close()
   })
 
+  test('that is too slow is a line of the log', async () => {
+    const receiver = await receiveTraces()
+    const logged: unknown[] = []
+    const warn = (...line: unknown[]) => void logged.push(line.at(-1))
+    const tracing = start(
+      {
+        OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
+        OTEL_BSP_MAX_QUEUE_SIZE: '1',
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '1',
+      },
+      { info: warn, warn } as never,
+    )
+    const api = await createTestApp({ tracing })
+    await expect
+      .poll(async () => {
+        await api.call({ path: '/projects/demo/modules' })
+        return logged.length
+      })
+      .toBeGreaterThan(0)
+    await api.call({ path: '/projects/demo/modules' })
+    await api.close()
+    await tracing.stop()
+    expect(logged).toEqual(['traces are lost: they come faster than they are exported'])
+    await receiver.close()
+  })
+
   test.each([
     ['always_on', '1', 1],
     ['always_off', '1', 0],
