@@ -1,4 +1,4 @@
-import { accessSync, constants } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import path from 'node:path'
 import { cleanEnv, customCleanEnv, host, makeValidator, str, type ValidatorSpec } from 'envalid'
@@ -226,13 +226,16 @@ function readPair(text: string): [string, string] {
   return [decodeURIComponent(name), decodeURIComponent(value.trim())]
 }
 
-const readableFile = makeValidator((text) => {
+const pemFile = makeValidator((text) => {
+  let content = ''
   try {
-    accessSync(text, constants.R_OK)
-    return text
+    content = readFileSync(text, 'utf8')
   } catch {
     throw new Error('must be a file that can be read')
   }
+  // Without one, TLS would trust nobody, and say of the collector that its certificate is self-signed.
+  if (!content.includes('-----BEGIN ')) throw new Error('must be a file in the PEM format')
+  return text
 })
 
 /** Each of these may also be named for traces alone: `OTEL_EXPORTER_OTLP_TRACES_…` in place of `OTEL_EXPORTER_OTLP_…`. */
@@ -242,9 +245,9 @@ const EXPORTER_SETTINGS = {
   HEADERS: pairs({ default: undefined }),
   TIMEOUT: integer(1, MAX_EXPORT_ms)({ default: undefined }),
   COMPRESSION: str({ choices: OTLP_COMPRESSIONS, default: undefined }),
-  CERTIFICATE: readableFile({ default: undefined }),
-  CLIENT_CERTIFICATE: readableFile({ default: undefined }),
-  CLIENT_KEY: readableFile({ default: undefined }),
+  CERTIFICATE: pemFile({ default: undefined }),
+  CLIENT_CERTIFICATE: pemFile({ default: undefined }),
+  CLIENT_KEY: pemFile({ default: undefined }),
 }
 
 const TRACING_SETTINGS = {
