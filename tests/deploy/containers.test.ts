@@ -185,7 +185,7 @@ describe('kubernetes', () => {
       expect(valueFrom.secretKeyRef).toEqual({ name: 'flowtrail', key: 'DATABASE_URL' })
     }
     const guide = await readFile(path.join(ROOT, 'docs/operations.md'), 'utf8')
-    expect(guide).toContain('kubectl create secret generic flowtrail --from-literal=DATABASE_URL=')
+    expect(guide).toContain('kubectl create secret generic flowtrail --from-file=DATABASE_URL=')
     expect(guide).toContain(`kubectl wait --for=condition=complete job/${job.metadata.name}`)
   })
 })
