@@ -92,7 +92,9 @@ function checkPlace({ after, cursor, direction, wait }: FeedRequest['query']): v
   const needsAscending = 'is only possible with direction=ASC'
   const isDescending = direction === 'DESC'
   const issues = [
-    ...(after !== undefined && cursor !== undefined ? [{ pointer: '/query/after', message: EXCLUDES_CURSOR }] : []),
+    ...(after !== undefined && cursor !== undefined && !isDescending
+      ? [{ pointer: '/query/after', message: EXCLUDES_CURSOR }]
+      : []),
     ...(after !== undefined && isDescending ? [{ pointer: '/query/after', message: needsAscending }] : []),
     ...(wait > 0 && isDescending ? [{ pointer: '/query/wait', message: needsAscending }] : []),
   ]

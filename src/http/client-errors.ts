@@ -25,7 +25,9 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
 
 /** A connection, with the response that is due next on it and the request that arrives, as Node keeps them. */
 type Connection = Socket & {
-  _httpMessage?: (Pick<ServerResponse, 'headersSent'> & { req: Pick<IncomingMessage, 'complete'> }) | null
+  _httpMessage?:
+    | (Pick<ServerResponse, 'headersSent' | 'shouldKeepAlive'> & { req: Pick<IncomingMessage, 'complete'> })
+    | null
   parser?: { incoming: Pick<IncomingMessage, 'complete'> | null } | null
 }
 
@@ -52,6 +54,13 @@ export function clientErrorHandler(
   error: Error & { code?: string },
   socket: Connection,
 ): void {
+  const due = socket._httpMessage
+  if (socket.writable && error.code?.startsWith('HPE_') && due?.req.complete && !due.headersSent) {
+    // What follows a request is no HTTP, such as more body than its length says. The response to it is sent, and is the last.
+    due.shouldKeepAlive = false
+    socket.pause()
+    return
+  }
   if (!socket.writable || error.code === 'ECONNRESET' || isSpokenFor(socket)) {
     socket.destroy()
     return

@@ -219,6 +219,7 @@ test.each([
   [{ cursor: cursorOf('listProjectEvents', 'demo', 'ASC', [1.5]), direction: 'ASC' }, 'cursor', FOREIGN],
   [{ cursor: cursorOf('listProjectEvents', 'demo', 'ASC', [2 ** 53]), direction: 'ASC' }, 'cursor', FOREIGN],
   [{ after: 1, cursor: ASCENDING, direction: 'ASC' }, 'after', 'cannot be combined with cursor'],
+  [{ after: 1, cursor: ASCENDING }, 'after', ONLY_ASCENDING],
   [{ after: 1 }, 'after', ONLY_ASCENDING],
   [{ after: 0, direction: 'DESC' }, 'after', ONLY_ASCENDING],
   [{ after: -1, direction: 'ASC' }, 'after', AFTER],

@@ -15,11 +15,19 @@ function handled(code: string, { writable = true, ...state }: object & { writabl
     destroy: () => {
       result += 'destroyed'
     },
+    pause: () => {
+      result += 'paused'
+    },
   }
   const server = { log: { info: () => {} } } as unknown as FastifyInstance
   clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
   return result
 }
+
+/** A connection with a response that is due. @param complete whether its request has arrived */
+const due = (headersSent: boolean, complete: boolean) => ({
+  _httpMessage: { headersSent, shouldKeepAlive: true, req: { complete } },
+})
 
 test.each([
   ['ERR_HTTP_REQUEST_TIMEOUT', 'The request was not complete within 30 seconds.'],
@@ -42,10 +50,17 @@ test('nothing is sent to a client that cannot read it', () => {
 })
 
 test('nothing is sent within the response to an earlier request, or in its place', () => {
-  const due = (headersSent: boolean, complete: boolean) => ({ _httpMessage: { headersSent, req: { complete } } })
   expect(handled('HPE_INVALID_METHOD', due(true, false))).toBe('destroyed')
-  expect(handled('HPE_INVALID_METHOD', due(false, true))).toBe('destroyed')
+  expect(handled('HPE_INVALID_METHOD', due(true, true))).toBe('destroyed')
+  expect(handled('ERR_HTTP_REQUEST_TIMEOUT', due(false, true))).toBe('destroyed')
   expect(handled('HPE_INVALID_METHOD', due(false, false))).toMatch(/^HTTP/)
+})
+
+test('the response to a request that is followed by no HTTP is sent, and is the last', () => {
+  const state = due(false, true)
+  expect(handled('HPE_INVALID_METHOD', state)).toBe('paused')
+  expect(state._httpMessage.shouldKeepAlive).toBe(false)
+  expect(handled('HPE_INVALID_METHOD', { ...due(false, true), writable: false })).toBe('destroyed')
 })
 
 test('nothing is sent after the response to a request that still arrives', () => {

@@ -280,16 +280,41 @@ test('a request that is complete after its time is up is not recorded, and its c
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
 
-test('what follows a request and is no HTTP gets no response in its place', async () => {
-  const client = connect(port, '127.0.0.1')
-  let received = ''
-  client.on('data', (data) => {
-    received += data
-  })
-  client.on('error', () => {})
-  client.write(`${get('/projects/demo/modules')}no HTTP\r\n\r\n`)
-  await once(client, 'close')
+test('what follows a request and is no HTTP gets no response in its place, which is the last', async () => {
+  const received = await exchange(`${get('/projects/demo/modules')}no HTTP\r\n\r\n`)
+  expect(received).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
+  expect(received).toContain('\r\nConnection: close\r\n')
   expect(received).not.toContain('not a valid HTTP')
+})
+
+test('a body of more bytes than its Content-Length gets the response to those', async () => {
+  const body = JSON.stringify({ ...EVENT, module_id: 'nowhere' })
+  const sent = post(keyed(), `Content-Length: ${Buffer.byteLength(body)}`)
+  const { status, headers } = await exchangeOne(sent, body, 'x')
+  expect({ status, connection: headers.connection }).toEqual({ status: 404, connection: 'close' })
+  expect(await exchangeOne(sent, body.replace('nowhere', 'nöwhere'))).toMatchObject({
+    status: 400,
+    body: expect.stringContaining('The body is not valid JSON'),
+  })
+})
+
+test.each([
+  ['a wrong key', 401, ['X-Api-Key: x']],
+  ['its size', 413, []],
+  ['its type', 415, ['Content-Type: text/plain']],
+])('a body that is refused for %s, of a client that closes, may be sent as a whole', async (_, status, headers) => {
+  const body = Buffer.alloc(8_000_000, 'x')
+  const fields = { 'X-Api-Key': api.key, 'Content-Type': 'application/json', 'Content-Length': String(body.length) }
+  for (const header of headers) Object.assign(fields, Object.fromEntries([header.split(': ')]))
+  const lines = Object.entries(fields).map((field) => field.join(': '))
+  const client = connect(port, '127.0.0.1')
+  client.write(head('POST /projects/demo/events HTTP/1.1', 'Connection: close', ...lines))
+  // Like clients that read nothing before.
+  await new Promise<void>((resolve, reject) => {
+    client.write(body, (error) => (error ? reject(error) : resolve()))
+  })
+  const [response] = parseResponses(await text(client))
+  expect(response).toMatchObject({ status, headers: { connection: 'close' } })
 })
 
 test.each([

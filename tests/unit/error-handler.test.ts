@@ -1,7 +1,9 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import fastify from 'fastify'
-import { expect, test } from 'vitest'
-import { moduleDoesNotExist } from '../../src/domain/errors.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { moduleDoesNotExist, unauthorized } from '../../src/domain/errors.ts'
 import { errorHandler, toApiError } from '../../src/http/error-handler.ts'
 
 const withStatus = (statusCode: number) => Object.assign(new Error('It is so'), { statusCode })
@@ -51,4 +53,55 @@ test('what the client did not cause is logged, and the envelope is sent whatever
     expect(JSON.parse(body)).toMatchObject({ error: { code: toApiError(error).errorCode }, projectId: 'demo' })
   }
   expect(logged.map(({ err }) => err?.message)).toEqual(['a bug'])
+})
+
+/** Requests what is refused before its body. @param rest what the body still lacks when the response has arrived */
+async function refused(rest: string, body = '12345') {
+  const app = fastify()
+  app.setErrorHandler(errorHandler)
+  app.post('/', { onRequest: () => Promise.reject(moduleDoesNotExist('quiz')) }, async () => '')
+  await app.listen({ host: '127.0.0.1', port: 0 })
+  const accepted = once(app.server, 'connection')
+  const client = connect({ port: Number(new URL(app.listeningOrigin).port), host: '127.0.0.1', allowHalfOpen: true })
+  onTestFinished(async () => {
+    client.destroy()
+    await app.close()
+  })
+  const [connection] = (await accepted) as [Socket]
+  const length = body.length + rest.length
+  client.write(`POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${length}\r\n\r\n${body}`)
+  let response = ''
+  client.on('data', (data) => {
+    response += data
+  })
+  await once(client, 'end')
+  expect(response).toMatch(/^HTTP\/1\.1 404 /)
+  return { client, connection }
+}
+
+test('a connection that closes is closed when the request that was refused has arrived', async () => {
+  const { client, connection } = await refused('67890')
+  expect(connection.destroyed).toBe(false)
+  client.write('67890')
+  await once(connection, 'close')
+})
+
+test('a connection that closes is closed at once when the request that was refused is complete', async () => {
+  const { connection } = await refused('')
+  if (!connection.destroyed) await once(connection, 'close')
+})
+
+test('an unauthorized client is told of no rate limit', async () => {
+  const app = fastify()
+  app.setErrorHandler(errorHandler)
+  const errors = { unauthorized: unauthorized(), other: moduleDoesNotExist('quiz') }
+  for (const [name, error] of Object.entries(errors)) {
+    app.get(`/${name}`, async (_, reply) => {
+      reply.headers({ ratelimit: 'r=1', 'ratelimit-policy': 'q=1' })
+      throw error
+    })
+  }
+  expect((await app.inject('/unauthorized')).headers).not.toHaveProperty('ratelimit')
+  expect((await app.inject('/unauthorized')).headers).not.toHaveProperty('ratelimit-policy')
+  expect((await app.inject('/other')).headers).toMatchObject({ ratelimit: 'r=1', 'ratelimit-policy': 'q=1' })
 })
