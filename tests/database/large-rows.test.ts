@@ -1,7 +1,8 @@
 import { sql } from 'kysely'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { type SizedRow, selectPage } from '../../src/database/large-rows.ts'
+import { lookUpSized, type SizedRow, SMALL_PAGE_bytes, selectPage } from '../../src/database/large-rows.ts'
 import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
 import type { NamedQuery } from '../../src/database/prepared.ts'
 import type { PageQuery } from '../../src/domain/cursor.ts'
 import type { ReadLease } from '../../src/domain/read-lease.ts'
@@ -276,4 +277,17 @@ test('a page with large rows is the same as its rows one by one, in each list', 
       expect(JSON.stringify(oneByOne).length).toBeGreaterThan(11_000)
     }
   }
+})
+
+test.each([
+  [SMALL_PAGE_bytes, 'list'],
+  [SMALL_PAGE_bytes + 1, 'large'],
+])('a value of %i bytes is looked up again as a whole, with the queries of kind %s', async (value_bytes, kind) => {
+  const lease = recordingLease()
+  const find = lookUpSized((isWhole, kind) => async (_: Database, id: number) => ({
+    ...{ id, isWhole, kind },
+    value_bytes: isWhole ? null : value_bytes,
+  }))
+  expect(await find({} as Database, lease, 7)).toMatchObject({ id: 7, isWhole: true, kind })
+  expect(lease.extended).toEqual([value_bytes])
 })
