@@ -12,7 +12,7 @@ import { withPool } from '../database/open.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
 import { onServer } from './interruptible.ts'
-import { CommandError, InputError, printRows, report, watchOutput } from './output.ts'
+import { CommandError, flush, InputError, printRows, report, watchOutput } from './output.ts'
 import { backupProgress } from './progress.ts'
 
 export const backupCommand = ({ env, stdout, stderr }: Context) =>
@@ -30,7 +30,7 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
         await onServer(config, async ({ url }) => {
           const output = target?.stream ?? stdout
           const rows = await withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))
-          if (!target) return
+          if (!target) return flush(stdout)
           await target.finish()
           await report(`The backup is in ${file}`, () => printRows(stdout, rowsOf(rows), ['table', 'rows']))
         })

@@ -28,6 +28,15 @@ export function print(stdout: Writable, text: string): Promise<void> {
 }
 
 /**
+ * Waits until everything is written.
+ * @throws the error of a write that nobody has waited for, such as the last one of an export
+ */
+export async function flush(stdout: Writable): Promise<void> {
+  if (stdout.errored) throw stdout.errored
+  await print(stdout, '')
+}
+
+/**
  * Reports what a command has done, which must not be hidden by a failure to print it.
  * @param done as a sentence without its full stop
  * @throws the error of the write, which says so

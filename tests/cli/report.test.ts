@@ -1,5 +1,5 @@
 import { PassThrough, Readable, Writable } from 'node:stream'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { flowtrailWith, printed, temporaryDirectory } from './run.ts'
@@ -49,4 +49,27 @@ test('a command that has done its work says so, when the disk is too full for it
 
   expect(await printed(flowtrailWith({ DATABASE_URL: target.url })('projects', 'list'))).toMatch(/^p +p$/m)
   expect(await printed(flowtrailWith({ DATABASE_URL: source.url })('projects', 'list'))).toBe('project_id  name')
+})
+
+test('a command whose last write fails when it has ended fails, too', async () => {
+  const database = await createTestDatabase()
+  onTestFinished(() => database.drop())
+  await printed(flowtrailWith({ DATABASE_URL: database.url })('projects', 'create', 'p'))
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
+  let fail = () => {}
+  const stdout = new Writable({
+    write: (_chunk, _encoding, done) => {
+      fail = () => done(full)
+    },
+  })
+  // What comes after the export is no part of it.
+  vi.spyOn(stdout, 'write').mockImplementation(function (this: Writable, ...args: unknown[]) {
+    if (args[0] === '') setImmediate(fail)
+    return Writable.prototype.write.apply(this, args as Parameters<Writable['write']>)
+  })
+  const stderr = new PassThrough()
+  const env = { DATABASE_URL: database.url }
+  const status = await run(['export', '--project', 'p'], { env, stdin: Readable.from([]), stdout, stderr })
+  expect(status).toBe(1)
+  expect(String(stderr.read())).toMatch(/(^|\n)flowtrail: ENOSPC: no space left on device, write\n$/)
 })
