@@ -68,10 +68,10 @@ interface NewFile {
 
 /** @throws InputError when the file cannot be written */
 async function newFile(file: string, force = false): Promise<NewFile> {
-  const unwritable = ({ code, message }: NodeJS.ErrnoException) =>
+  const unwritable = ({ code, message }: NodeJS.ErrnoException, folder = path.dirname(file)) =>
     new InputError(
       code === 'ENOENT'
-        ? `Cannot write ${file}: there is no folder ${path.dirname(file)}`
+        ? `Cannot write ${file}: there is no folder ${folder}`
         : `Cannot write ${file}: ${message.split(', ')[0]}`,
     )
   const existing = await stat(file).catch((error) => {
@@ -80,7 +80,7 @@ async function newFile(file: string, force = false): Promise<NewFile> {
   if (existing ? !existing.isFile() : /(^|\/)$/.test(file))
     throw new InputError(`${file || '""'} is not a file; expected one, or - for standard output`)
   const target = await placeOf(file).catch((error) => {
-    throw unwritable(error)
+    throw unwritable(error, error.path)
   })
   const taken = () => new InputError(`File ${file} exists; name another, or replace it with --force`)
   if (existing && !force) throw taken()

@@ -17,7 +17,7 @@ import { resourceId } from './arguments.ts'
 import { confirmation, yesOption } from './confirm.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, print, printRows, report } from './output.ts'
+import { CommandError, flush, print, printRows, report } from './output.ts'
 import { requireProject } from './projects.ts'
 
 const COLUMNS = ['contact_id', 'created_at', 'identifiers', 'entries', 'events'] as const
@@ -82,6 +82,7 @@ export function contactsCommand(context: Context): Command {
       onDatabase(readConfig(env), async (db, url) => {
         await requireContact(db, project, contactId)
         await withPool(url, (pool) => exportContact(pool, project, contactId, stdout))
+        await flush(stdout)
       }),
     )
   contacts

@@ -5,6 +5,7 @@ import { exportProject } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
 import type { Context, Output } from './context.ts'
 import { onDatabase } from './interruptible.ts'
+import { flush } from './output.ts'
 import { exportProgress } from './progress.ts'
 import { requireProject } from './projects.ts'
 
@@ -23,6 +24,7 @@ async function write(url: string, projectId: string, stdout: Output, stderr: Out
   const progress = exportProgress(stdout, stderr)
   try {
     await withPool(url, (pool) => exportProject(pool, projectId, stdout, { onProgress: progress.update }))
+    await flush(stdout)
   } finally {
     progress.stop()
   }

@@ -6,7 +6,7 @@ import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
 /** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
 /** How long it may then take to close its files and say what it has done. */
-const EXIT_DEADLINE_ms = 1_000
+const EXIT_DEADLINE_ms = 3_000
 
 /** The operator has interrupted a command. */
 export class Interrupted extends Error {

@@ -1,5 +1,6 @@
 import { createWriteStream, fstatSync } from 'node:fs'
 import type { Output } from './context.ts'
+import { flush } from './output.ts'
 import { run } from './run.ts'
 
 const STDOUT = 1
@@ -11,10 +12,13 @@ const stdout: Output = fstatSync(STDOUT).isFile()
 
 // Each write reports its own error; without a listener the event would end the process. A server whose terminal is gone
 // must still stop in order.
-for (const stream of [stdout, process.stderr]) stream.on('error', () => {})
+for (const stream of [stdout, process.stdout, process.stderr]) stream.on('error', () => {})
 
 const { env, stdin, stderr } = process
 const status = await run(process.argv.slice(2), { env, stdin, stdout, stderr })
 process.exitCode = status
 // The work that a signal has interrupted may keep connections and streams open.
-if (status > 128) process.exit()
+if (status > 128) {
+  await flush(stdout).catch(() => {})
+  process.exit()
+}

@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander'
 import type { Context } from './context.ts'
 import { Interrupted } from './interruptible.ts'
-import { describeError, flush, InputError, watchOutput } from './output.ts'
+import { describeError, InputError, watchOutput } from './output.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1
@@ -16,7 +16,6 @@ export async function run(args: readonly string[], context: Context): Promise<nu
   const isBrokenPipe = watchOutput(context.stdout)
   try {
     await createProgram(context).parseAsync(args, { from: 'user' })
-    await flush(context.stdout)
     return 0
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_ERROR

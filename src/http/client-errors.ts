@@ -2,13 +2,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { FastifyInstance, onRequestHookHandler } from 'fastify'
 import { type ApiError, invalidEncoding, malformedRequest } from '../domain/errors.ts'
+import { closeAfterClient, LINGER_ms } from './linger.ts'
 import { newRequestId } from './request-id.ts'
 
 /** How long a client may take to send a whole request. */
 export const REQUEST_TIMEOUT_ms = 30_000
-
-/** How long a client whose time is up may take to read that, before the connection is closed. */
-const LINGER_ms = 2_000
 
 export const requestTimeout = () =>
   malformedRequest(`The request was not complete within ${REQUEST_TIMEOUT_ms / 1000} seconds.`)
@@ -40,6 +38,26 @@ function isSpokenFor({ _httpMessage: due, parser }: Connection): boolean {
   return parser?.incoming?.complete === false
 }
 
+/** Connections on which a request was followed by what is no HTTP, such as more body than its length says. */
+const garbled = new WeakSet<Socket>()
+
+/**
+ * Whether an error is only of what follows a request that has arrived. The response to that is sent nevertheless, as the last one
+ * on the connection; what arrives meanwhile is discarded.
+ */
+function isBehindRequest({ code }: { code?: string }, socket: Connection): boolean {
+  const { _httpMessage: due, writable } = socket
+  // A client that closes its side within its next request is gone.
+  const isGarbage = code?.startsWith('HPE_') && code !== 'HPE_INVALID_EOF_STATE'
+  if (due?.req.complete && writable && isGarbage && !garbled.has(socket)) {
+    garbled.add(socket)
+    due.shouldKeepAlive = false
+    closeAfterClient(socket)
+  }
+  // A response that had begun before does not close the connection: what follows it is answered.
+  return garbled.has(socket) && code !== 'ECONNRESET' && (Boolean(due) || !writable)
+}
+
 const timedOut = new WeakSet<Socket>()
 
 /** Whether the client was told that its request on this connection is refused, since it was not complete in time. */
@@ -54,13 +72,7 @@ export function clientErrorHandler(
   error: Error & { code?: string },
   socket: Connection,
 ): void {
-  const due = socket._httpMessage
-  if (socket.writable && error.code?.startsWith('HPE_') && due?.req.complete && !due.headersSent) {
-    // What follows a request is no HTTP, such as more body than its length says. The response to it is sent, and is the last.
-    due.shouldKeepAlive = false
-    socket.pause()
-    return
-  }
+  if (isBehindRequest(error, socket)) return
   if (!socket.writable || error.code === 'ECONNRESET' || isSpokenFor(socket)) {
     socket.destroy()
     return

@@ -1,5 +1,3 @@
-import type { IncomingMessage } from 'node:http'
-import { Socket } from 'node:net'
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { isUnavailable } from '../database/failures.ts'
 import {
@@ -12,6 +10,7 @@ import {
   unsupportedMediaType,
 } from '../domain/errors.ts'
 import { MAX_BODY_bytes } from './body.ts'
+import { closeAfterClient } from './linger.ts'
 import { logFailure } from './outages.ts'
 
 /** Errors of Fastify that the document has a code for. */
@@ -33,21 +32,6 @@ export function toApiError(error: unknown, limit_bytes = MAX_BODY_bytes): ApiErr
   return statusCode >= 400 && statusCode < 500 ? malformedRequest(`${message}.`, statusCode) : internalError()
 }
 
-/**
- * Lets a connection that is closed after the response to this request be closed once the request has arrived as a whole, or its
- * time is up: what still arrives then would reset it, and a client that is still sending would not get the response (RFC
- * 9112, section 9.6).
- */
-function closeAfterBody(request: IncomingMessage): void {
-  const { socket } = request
-  if (request.complete || !(socket instanceof Socket)) return
-  socket.destroySoon = () => {
-    if (request.complete) return Socket.prototype.destroySoon.call(socket)
-    socket.end()
-    request.once('end', () => socket.destroy()).resume()
-  }
-}
-
 /** Sends the error's envelope, headers and status. Logs what the client did not cause. */
 export function errorHandler(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const apiError = toApiError(error, request.routeOptions.bodyLimit)
@@ -57,8 +41,12 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
   // Fastify closes the connection after a refused body. Node discards such a body, so that even a client that is still
   // sending it gets the response and can keep using the connection.
   if (reply.hasHeader('connection')) reply.removeHeader('connection')
-  closeAfterBody(request.raw)
-  // Of a key that has been revoked since it was accepted.
+  // A client that wants it closed is to have the response nevertheless.
+  if (!request.raw.complete && !reply.raw.shouldKeepAlive) {
+    closeAfterClient(request.raw.socket)
+    request.raw.resume()
+  }
+  // The key may have been revoked after it had been accepted.
   if (apiError.status === 401) reply.removeHeader('ratelimit').removeHeader('ratelimit-policy')
   // For @fastify/compress: only lists vary on the encoding.
   request.headers['x-no-compression'] = ''

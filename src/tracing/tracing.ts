@@ -117,11 +117,14 @@ const REPORT_INTERVAL_ms = 60_000
  */
 function reportDrops(log: Log): () => void {
   let next_ms = 0
+  let lost = 0
   const warn = (message: string) => {
+    lost += Number(/^Dropped (\d+) spans/.exec(message)?.[1] ?? 0)
     const now_ms = performance.now()
-    if (now_ms < next_ms || !message.startsWith('Dropped ')) return
+    if (lost === 0 || now_ms < next_ms) return
+    log.warn({ spans: lost }, 'traces are lost: the queue of spans was full')
     next_ms = now_ms + REPORT_INTERVAL_ms
-    log.warn({ reason: message }, 'traces are lost: they come faster than they are exported')
+    lost = 0
   }
   const ignore = () => {}
   const logger = { error: ignore, warn, info: ignore, debug: ignore, verbose: ignore }

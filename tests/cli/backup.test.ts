@@ -247,6 +247,10 @@ describe('backup', () => {
     expect(await readdir(`${folder}/disk`)).toEqual(['b.gz', 'first.gz'])
     // Through another link, and one in a folder that is a link itself.
     await mkdir(`${folder}/disk/deep`)
+    await symlink('missing/b.gz', `${folder}/dangling`)
+    expect(await flowtrailWith({ DATABASE_URL: app.databaseUrl })('backup', `${folder}/dangling`)).toEqual(
+      refusal(`Cannot write ${folder}/dangling: there is no folder ${folder}/missing`),
+    )
     await symlink('disk/deep', `${folder}/short`)
     await symlink('../second.gz', `${folder}/disk/deep/link.gz`)
     await symlink('short/link.gz', `${folder}/second.gz`)

@@ -1,9 +1,11 @@
+import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { flowtrailProcessWith, flowtrailWith, ROOT, shell, temporaryDirectory } from './run.ts'
+import { freePort } from '../support/service.ts'
+import { flowtrailProcessWith, flowtrailWith, ROOT, shell, startShell, temporaryDirectory } from './run.ts'
 
 let database: TestDatabase
 beforeAll(async () => {
@@ -189,6 +191,19 @@ describe('a failure is one line, with status 1', () => {
       stderr: 'flowtrail: EFBIG: file too large, write\n',
     })
   })
+})
+
+test.runIf(process.platform === 'linux')('a server whose log finds the disk full goes on', async () => {
+  await using directory = await temporaryDirectory()
+  const PORT = String(await freePort())
+  const line = `ulimit -f 0; exec node src/cli/main.ts serve > ${directory.path}/log`
+  const server = startShell(line, { DATABASE_URL: database.url, PORT, LOG_LEVEL: 'info', NODE_COMPILE_CACHE: '' })
+  onTestFinished(() => void server.kill('SIGKILL'))
+  const ended = once(server, 'close')
+  await Promise.race([once(server.stderr, 'data'), ended])
+  for (let i = 0; i < 3; i += 1) expect((await fetch(`http://127.0.0.1:${PORT}/livez`)).status).toBe(200)
+  server.kill('SIGTERM')
+  expect(await ended).toEqual([0, null])
 })
 
 test('a reader that closes the pipe is not a failure', async () => {

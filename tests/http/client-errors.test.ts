@@ -15,9 +15,6 @@ function handled(code: string, { writable = true, ...state }: object & { writabl
     destroy: () => {
       result += 'destroyed'
     },
-    pause: () => {
-      result += 'paused'
-    },
   }
   const server = { log: { info: () => {} } } as unknown as FastifyInstance
   clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
@@ -51,16 +48,41 @@ test('nothing is sent to a client that cannot read it', () => {
 
 test('nothing is sent within the response to an earlier request, or in its place', () => {
   expect(handled('HPE_INVALID_METHOD', due(true, false))).toBe('destroyed')
-  expect(handled('HPE_INVALID_METHOD', due(true, true))).toBe('destroyed')
   expect(handled('ERR_HTTP_REQUEST_TIMEOUT', due(false, true))).toBe('destroyed')
   expect(handled('HPE_INVALID_METHOD', due(false, false))).toMatch(/^HTTP/)
 })
 
 test('the response to a request that is followed by no HTTP is sent, and is the last', () => {
   const state = due(false, true)
-  expect(handled('HPE_INVALID_METHOD', state)).toBe('paused')
+  expect(handled('HPE_INVALID_METHOD', state)).toBe('')
   expect(state._httpMessage.shouldKeepAlive).toBe(false)
+  expect(handled('HPE_INVALID_METHOD', due(true, true))).toBe('')
+  // Its client is gone.
   expect(handled('HPE_INVALID_METHOD', { ...due(false, true), writable: false })).toBe('destroyed')
+  expect(handled('HPE_INVALID_EOF_STATE', due(false, true))).toBe('destroyed')
+})
+
+test('what arrives until that response is sent is discarded, and later what the client still sends', () => {
+  const results: string[] = []
+  const socket = {
+    ...due(false, true),
+    writable: true,
+    destroy: () => results.push('destroyed'),
+    end: (text: string) => results.push(text.slice(0, 12)),
+  }
+  const handle = (code: string) => {
+    const server = { log: { info: () => {} } } as unknown as FastifyInstance
+    clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
+  }
+  for (const code of ['HPE_INVALID_METHOD', 'HPE_INVALID_METHOD', 'ERR_HTTP_REQUEST_TIMEOUT']) handle(code)
+  Object.assign(socket, { _httpMessage: null, writable: false })
+  handle('HPE_INVALID_METHOD')
+  expect(results).toEqual([])
+  // After a response that had begun before the connection is open.
+  socket.writable = true
+  handle('HPE_INVALID_METHOD')
+  handle('ECONNRESET')
+  expect(results).toEqual(['HTTP/1.1 400', 'destroyed'])
 })
 
 test('nothing is sent after the response to a request that still arrives', () => {

@@ -280,6 +280,12 @@ test('a request that is complete after its time is up is not recorded, and its c
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
 
+/** Sends data. @throws Error when the connection breaks before all is on its way */
+const written = (client: Socket, data: Buffer) =>
+  new Promise<void>((resolve, reject) => {
+    client.write(data, (error) => (error ? reject(error) : resolve()))
+  })
+
 test('what follows a request and is no HTTP gets no response in its place, which is the last', async () => {
   const received = await exchange(`${get('/projects/demo/modules')}no HTTP\r\n\r\n`)
   expect(received).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
@@ -296,6 +302,11 @@ test('a body of more bytes than its Content-Length gets the response to those', 
     status: 400,
     body: expect.stringContaining('The body is not valid JSON'),
   })
+  // Of a client that reads nothing before it has sent all.
+  const client = connect(port, '127.0.0.1')
+  client.write(`${sent}${body}`)
+  await written(client, Buffer.alloc(8_000_000, 'x'))
+  expect(parseResponses(await text(client)).map(({ status }) => status)).toEqual([404])
 })
 
 test.each([
@@ -310,9 +321,7 @@ test.each([
   const client = connect(port, '127.0.0.1')
   client.write(head('POST /projects/demo/events HTTP/1.1', 'Connection: close', ...lines))
   // Like clients that read nothing before.
-  await new Promise<void>((resolve, reject) => {
-    client.write(body, (error) => (error ? reject(error) : resolve()))
-  })
+  await written(client, body)
   const [response] = parseResponses(await text(client))
   expect(response).toMatchObject({ status, headers: { connection: 'close' } })
 })

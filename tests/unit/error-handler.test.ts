@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import fastify from 'fastify'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { moduleDoesNotExist, unauthorized } from '../../src/domain/errors.ts'
 import { errorHandler, toApiError } from '../../src/http/error-handler.ts'
+import { LINGER_ms } from '../../src/http/linger.ts'
 
 const withStatus = (statusCode: number) => Object.assign(new Error('It is so'), { statusCode })
 
@@ -79,11 +80,23 @@ async function refused(rest: string, body = '12345') {
   return { client, connection }
 }
 
-test('a connection that closes is closed when the request that was refused has arrived', async () => {
+test('a connection that closes takes the rest of a request that was refused, until its client closes it', async () => {
   const { client, connection } = await refused('67890')
-  expect(connection.destroyed).toBe(false)
   client.write('67890')
+  await expect.poll(() => connection.bytesRead).toBe(client.bytesWritten)
+  expect(connection.destroyed).toBe(false)
+  client.end()
   await once(connection, 'close')
+})
+
+test('a connection that closes is closed for a client that does not, after a while', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const { connection } = await refused('67890')
+  vi.advanceTimersByTime(LINGER_ms - 1)
+  expect(connection.destroyed).toBe(false)
+  vi.advanceTimersByTime(1)
+  expect(connection.destroyed).toBe(true)
 })
 
 test('a connection that closes is closed at once when the request that was refused is complete', async () => {
