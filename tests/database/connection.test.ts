@@ -61,9 +61,9 @@ test('a pool has the options given, and defaults for the others', async () => {
     pipeline: undefined,
     query_timeout: undefined,
   })
-  const timeouts = { connectionTimeout_ms: 70, queryTimeout_ms: 80, idleTimeout_ms: 90 }
+  const timeouts = { connectionTimeout_ms: 70, queryTimeout_ms: 80, idleTimeout_ms: 90, maxLifetime_s: 100 }
   const other = createPool(database.url, { max: 2, ...timeouts, pipeline: true })
-  const given = { connectionTimeoutMillis: 70, query_timeout: 80, idleTimeoutMillis: 90 }
+  const given = { connectionTimeoutMillis: 70, query_timeout: 80, idleTimeoutMillis: 90, maxLifetimeSeconds: 100 }
   expect(other.options).toMatchObject({ max: 2, ...given, pipeline: true })
   await Promise.all([plain.end(), other.end()])
 })
