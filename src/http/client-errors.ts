@@ -24,7 +24,11 @@ const PARSER_ERRORS: Record<string, () => ApiError> = {
 /** A connection, with the response that is due next on it and the request that arrives, as Node keeps them. */
 type Connection = Socket & {
   _httpMessage?:
-    | (Pick<ServerResponse, 'headersSent' | 'shouldKeepAlive'> & { req: Pick<IncomingMessage, 'complete'> })
+    | (Pick<ServerResponse, 'headersSent' | 'shouldKeepAlive'> & {
+        req: Pick<IncomingMessage, 'complete'>
+        /** Whether the connection is closed after it, as its headers say. */
+        _last: boolean
+      })
     | null
   parser?: { incoming: Pick<IncomingMessage, 'complete'> | null } | null
 }
@@ -52,10 +56,11 @@ function isBehindRequest({ code }: { code?: string }, socket: Connection): boole
   if (due?.req.complete && writable && isGarbage && !garbled.has(socket)) {
     garbled.add(socket)
     due.shouldKeepAlive = false
+    // The headers can no longer say so.
+    if (due.headersSent) due._last = true
     closeAfterClient(socket)
   }
-  // A response that had begun before does not close the connection: what follows it is answered.
-  return garbled.has(socket) && code !== 'ECONNRESET' && (Boolean(due) || !writable)
+  return garbled.has(socket) && code !== 'ECONNRESET'
 }
 
 const timedOut = new WeakSet<Socket>()
