@@ -42,10 +42,7 @@ export function errorHandler(error: unknown, request: FastifyRequest, reply: Fas
   // sending it gets the response and can keep using the connection.
   if (reply.hasHeader('connection')) reply.removeHeader('connection')
   // A client that wants it closed is to have the response nevertheless.
-  if (!request.raw.complete && !reply.raw.shouldKeepAlive) {
-    closeAfterClient(request.raw.socket)
-    request.raw.resume()
-  }
+  if (!request.raw.complete && !reply.raw.shouldKeepAlive) closeAfterClient(request.raw.socket, request.raw)
   // The key may have been revoked after it had been accepted.
   if (apiError.status === 401) reply.removeHeader('ratelimit').removeHeader('ratelimit-policy')
   // For @fastify/compress: only lists vary on the encoding.
