@@ -177,8 +177,8 @@ describe('a failure is one line, with status 1', () => {
   test.runIf(process.platform === 'linux')('when a part of the output is as much as the disk takes', async () => {
     await using directory = await temporaryDirectory()
     const db = connect(database.url, { max: 1 })
-    const projects = db.insertInto('projects').values({ project_id: 'full', name: 'x'.repeat(10_000) })
-    await projects.execute()
+    const project = { project_id: 'full', name: 'x'.repeat(10_000) }
+    await db.insertInto('projects').values(project).execute()
     onTestFinished(async () => {
       await db.deleteFrom('projects').execute()
       await db.destroy()

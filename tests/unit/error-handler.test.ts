@@ -57,7 +57,7 @@ test('what the client did not cause is logged, and the envelope is sent whatever
 })
 
 /** Requests what is refused before its body. @param rest what the body still lacks when the response has arrived */
-async function refused(rest: string, body = '12345') {
+async function refused(rest: string) {
   const app = fastify()
   app.setErrorHandler(errorHandler)
   app.post('/', { onRequest: () => Promise.reject(moduleDoesNotExist('quiz')) }, async () => '')
@@ -69,6 +69,7 @@ async function refused(rest: string, body = '12345') {
     await app.close()
   })
   const [connection] = (await accepted) as [Socket]
+  const body = '12345'
   const length = body.length + rest.length
   client.write(`POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${length}\r\n\r\n${body}`)
   let response = ''
