@@ -1,13 +1,13 @@
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { setImmediate } from 'node:timers/promises'
-import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
+import fastify, { type FastifyServerOptions } from 'fastify'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { acceptJsonOnly, NDJSON } from '../../src/http/body.ts'
 import { clientErrorHandler } from '../../src/http/client-errors.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { openConnection } from '../support/connection.ts'
 import { EVENT, eventWith, expectIssues, rowCounts } from './requests.ts'
 
 // recordCustomEvent responds to every invalid body with a 4xx that says how to fix it, and writes nothing.
@@ -537,21 +537,9 @@ test('a body that is refused before its end takes nothing of the limit any more'
   expect(await send('a', jsonOf(60))).toBe(200)
 })
 
-async function connected(app: FastifyInstance): Promise<{ client: Socket; connection: Socket }> {
-  const { port } = new URL(
-    app.server.listening ? app.listeningOrigin : await app.listen({ host: '127.0.0.1', port: 0 }),
-  )
-  const accepted = once(app.server, 'connection')
-  const client = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true })
-  onTestFinished(() => void client.destroy())
-  client.on('error', () => {})
-  const [connection] = (await accepted) as [Socket]
-  return { client, connection }
-}
-
 test('a body whose client leaves takes nothing of the limit any more', async () => {
   const { app, send } = bodyReader({ all: 100, project: 60 })
-  const { client } = await connected(app)
+  const { client } = await openConnection(app, { allowHalfOpen: true })
   client.write(
     'POST /projects/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n"1234567890',
   )
@@ -570,7 +558,7 @@ describe('lines', () => {
       done.resolve(await read(body as Readable).catch((error: unknown) => error))
       return 'read'
     })
-    const { client, connection } = await connected(app)
+    const { client, connection } = await openConnection(app, { allowHalfOpen: true })
     client.write(
       `${['POST /lines HTTP/1.1', 'Host: x', `Content-Type: ${NDJSON}`, ...head].join('\r\n')}\r\n\r\n${first}`,
     )
@@ -619,7 +607,7 @@ test.each([
 
 /** What the service sends until it closes the connection, to a request of recordCustomEvent. */
 async function exchange(headers: string[], body = '', version = '1.1'): Promise<string> {
-  const { client } = await connected(api.app)
+  const { client } = await openConnection(api.app, { allowHalfOpen: true })
   const head = [`POST /projects/demo/events HTTP/${version}`, 'Host: x', 'Connection: close', ...headers]
   client.write(`${head.join('\r\n')}\r\n\r\n${body}`)
   return text(client)

@@ -3,21 +3,22 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { expect, test } from 'vitest'
 import { clientErrorHandler, requireHost } from '../../src/http/client-errors.ts'
 
-/** Handles an error of Node's parser on a socket. @returns what was sent, or `destroyed` */
-function handled(code: string, { writable = true, ...state }: object & { writable?: boolean } = {}): string {
-  let result = ''
-  const socket = {
-    writable,
-    ...state,
-    end: (text: string) => {
-      result += text
-    },
-    destroy: () => {
-      result += 'destroyed'
-    },
-  }
+/** Handles an error of Node's parser on a socket. */
+function handle(code: string, socket: object): void {
   const server = { log: { info: () => {} } } as unknown as FastifyInstance
-  clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
+  clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as Socket)
+}
+
+/** Handles an error on a socket in this state. @returns what was sent, or `destroyed` */
+function handled(code: string, state: object = {}): string {
+  let result = ''
+  const end = (text: string) => {
+    result += text
+  }
+  const destroy = () => {
+    result += 'destroyed'
+  }
+  handle(code, { writable: true, end, destroy, ...state })
   return result
 }
 
@@ -72,15 +73,11 @@ test('what arrives until that response is sent is discarded, and later what the 
     destroy: () => results.push('destroyed'),
     end: (text: string) => results.push(text.slice(0, 12)),
   }
-  const handle = (code: string) => {
-    const server = { log: { info: () => {} } } as unknown as FastifyInstance
-    clientErrorHandler.call(server, Object.assign(new Error(), { code }), socket as unknown as Socket)
-  }
-  for (const code of ['HPE_INVALID_METHOD', 'HPE_INVALID_METHOD', 'ERR_HTTP_REQUEST_TIMEOUT']) handle(code)
+  for (const code of ['HPE_INVALID_METHOD', 'HPE_INVALID_METHOD', 'ERR_HTTP_REQUEST_TIMEOUT']) handle(code, socket)
   Object.assign(socket, { _httpMessage: null, writable: false })
-  handle('HPE_INVALID_METHOD')
+  handle('HPE_INVALID_METHOD', socket)
   expect(results).toEqual([])
-  handle('ECONNRESET')
+  handle('ECONNRESET', socket)
   expect(results).toEqual(['destroyed'])
 })
 

@@ -1,5 +1,4 @@
 import { once } from 'node:events'
-import { connect as connectSocket, type Socket } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import fastify from 'fastify'
@@ -7,6 +6,7 @@ import { expect, test, vi } from 'vitest'
 import { drainOnClose } from '../../src/http/draining.ts'
 import { fillFixture, module, version } from '../recording/fixture.ts'
 import { createTestApp, importInto } from '../support/app.ts'
+import { openConnection } from '../support/connection.ts'
 
 // What tests/faults/drain.test.ts shows of a process, of the app alone.
 
@@ -38,10 +38,9 @@ test('an app that closes sends the responses that it has begun, and waits for no
     await importInto(databaseUrl, modules.flat())
   }
   const api = await createTestApp({ fill, twins: false })
-  const { hostname, port } = new URL(await api.listen())
   const get = (path: string) => `GET /projects/demo/${path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\n\r\n`
   const beginReading = async (...paths: string[]) => {
-    const client = connectSocket(Number(port), hostname)
+    const { client } = await openConnection(api.app)
     client.write(paths.map(get).join(''))
     let received = ''
     client.on('data', (part) => {
@@ -54,9 +53,7 @@ test('an app that closes sends the responses that it has begun, and waits for no
   }
   const clients = [await beginReading('modules'), await beginReading('modules', 'modules/m0')]
   // A request that is only half there when the stop comes.
-  const accepted = once(api.app.server, 'connection')
-  const late = connectSocket(Number(port), hostname)
-  const [connection] = (await accepted) as [Socket]
+  const { client: late, connection } = await openConnection(api.app)
   late.write('GET /projects/demo/modules HTTP/1.1\r\nHost: x\r\n')
   await expect.poll(() => connection.bytesRead).toBeGreaterThan(0)
   const closed = api.close()
@@ -78,11 +75,7 @@ const LONG_ms = 600_000
 test('an app that closes waits for no connection without a request', async () => {
   const app = fastify()
   drainOnClose(app, undefined, LONG_ms)
-  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
-  const accepted = once(app.server, 'connection')
-  const client = connectSocket(Number(port), '127.0.0.1')
-  client.on('error', () => {})
-  await accepted
+  const { client } = await openConnection(app)
   const closed = once(client, 'close')
   await app.close()
   await closed
@@ -91,10 +84,7 @@ test('an app that closes waits for no connection without a request', async () =>
 test('an app keeps nothing of a connection that has closed', async () => {
   const app = fastify()
   drainOnClose(app, undefined, LONG_ms)
-  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
-  const accepted = once(app.server, 'connection')
-  const client = connectSocket(Number(port), '127.0.0.1')
-  const [connection] = (await accepted) as [Socket]
+  const { client, connection } = await openConnection(app)
   client.destroy()
   await once(connection, 'close')
   // Else it would be closed with the others.
@@ -108,8 +98,7 @@ test('an app that closes closes a connection when the response that had begun is
   drainOnClose(app, undefined, LONG_ms)
   const body = new PassThrough()
   app.get('/', async () => body)
-  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
-  const client = connectSocket(Number(port), '127.0.0.1')
+  const { client } = await openConnection(app)
   client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
   body.write('begun')
   await once(client, 'readable')
@@ -135,11 +124,8 @@ test('an app that closes waits for a part of a request only for a moment, and fo
     })
   })
   app.get('/', async () => 'ok')
-  const { port } = new URL(await app.listen({ host: '127.0.0.1', port: 0 }))
   const open = async (sent: string) => {
-    const accepted = once(app.server, 'connection')
-    const client = connectSocket(Number(port), '127.0.0.1')
-    const [connection] = (await accepted) as [Socket]
+    const { client, connection } = await openConnection(app)
     client.write(sent)
     await expect.poll(() => connection.bytesRead).toBe(sent.length)
     return client

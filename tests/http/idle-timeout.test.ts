@@ -1,19 +1,15 @@
-import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
 import { createTestApp } from '../support/app.ts'
+import { openConnection } from '../support/connection.ts'
 import { holdProject } from '../support/waiting.ts'
 import { EVENT } from './requests.ts'
 
 test('nothing but what it waits for limits how long a request is worked on', async () => {
   const api = await createTestApp({ twins: false })
   onTestFinished(() => api.close())
-  const { hostname, port } = new URL(await api.listen())
   const obstacle = await holdProject(api.databaseUrl)
-  const accepted = once(api.app.server, 'connection')
-  const client = connect(Number(port), hostname)
-  const [connection] = (await accepted) as [Socket]
+  const { client, connection } = await openConnection(api.app)
   const body = JSON.stringify({ ...EVENT, module_id: 'nowhere' })
   const head = `POST /projects/demo/events HTTP/1.1\r\nHost: x\r\nX-Api-Key: ${api.key}\r\nContent-Type: application/json\r\n`
   expect(connection.timeout).toBe(60_000)

@@ -4,6 +4,7 @@ import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { createTestApp, type TestApp } from '../support/app.ts'
+import { openConnection } from '../support/connection.ts'
 import { EVENT, rowCounts } from './requests.ts'
 
 // What needs a real connection: bytes that no client library sends, and connections that are kept alive.
@@ -265,18 +266,14 @@ test('a request that is complete after its time is up is not recorded, and its c
   const { headersTimeout, requestTimeout } = api.app.server
   Object.assign(api.app.server, { headersTimeout: 1_000, requestTimeout: 1_000 })
   const body = JSON.stringify(EVENT)
-  const accepted = once(api.app.server, 'connection')
   // Like a client that reads the response only once it has sent all.
-  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
-  const [connection] = (await accepted) as [Socket]
+  const { client, connection } = await openConnection(api.app, { allowHalfOpen: true })
   client.write(post(keyed(), `Content-Length: ${body.length}`))
   const [received] = await once(client, 'data')
   expect(String(received)).toMatch(/^HTTP\/1.1 400 /)
   client.write(body)
-  client.on('error', () => {})
   await once(connection, 'close')
   expect(await rowCounts(api.db)).toEqual(before)
-  client.destroy()
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
 
@@ -357,9 +354,7 @@ test('a JSON body in chunks of a byte is refused after a while', async () => {
 })
 
 test('a client that disconnects within the body writes nothing, and logs no error', async () => {
-  const accepted = once(api.app.server, 'connection')
-  const client = connect(port, '127.0.0.1')
-  const [connection] = (await accepted) as [Socket]
+  const { client, connection } = await openConnection(api.app)
   client.write(`${post(keyed(), 'Content-Length: 1000')}{"module_id":`)
   await expect.poll(() => logged.length).toBe(1)
   client.destroy()

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import fastify from 'fastify'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { moduleDoesNotExist, unauthorized } from '../../src/domain/errors.ts'
 import { errorHandler, toApiError } from '../../src/http/error-handler.ts'
 import { LINGER_ms } from '../../src/http/linger.ts'
+import { openConnection } from '../support/connection.ts'
 
 const withStatus = (statusCode: number) => Object.assign(new Error('It is so'), { statusCode })
 
@@ -61,14 +61,8 @@ async function refused(rest: string) {
   const app = fastify()
   app.setErrorHandler(errorHandler)
   app.post('/', { onRequest: () => Promise.reject(moduleDoesNotExist('quiz')) }, async () => '')
-  await app.listen({ host: '127.0.0.1', port: 0 })
-  const accepted = once(app.server, 'connection')
-  const client = connect({ port: Number(new URL(app.listeningOrigin).port), host: '127.0.0.1', allowHalfOpen: true })
-  onTestFinished(async () => {
-    client.destroy()
-    await app.close()
-  })
-  const [connection] = (await accepted) as [Socket]
+  onTestFinished(() => app.close())
+  const { client, connection } = await openConnection(app, { allowHalfOpen: true })
   const body = '12345'
   const length = body.length + rest.length
   client.write(`POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${length}\r\n\r\n${body}`)
