@@ -124,6 +124,12 @@ export function connectShared(url: string, { queryTimeout_ms, ...options }: Pool
 export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =>
   createPool(url, { ...options, pipeline: true })
 
+/** How much longer than a statement may run to wait for its result, in milliseconds. After that the server is frozen or unreachable. */
+export const RESPONSE_GRACE_ms = 5_000
+
+/** How long a statement of an import over HTTP may run, in milliseconds. One on 16 MiB takes a second. */
+export const IMPORT_STATEMENT_TIMEOUT_ms = 10_000
+
 /** Longer than a flow runtime rests, since each connection for imports prepares its statements, and on a Citus cluster creates tables. */
 const IMPORT_IDLE_TIMEOUT_ms = 300_000
 
@@ -134,7 +140,12 @@ const IMPORT_MAX_LIFETIME_s = 3_600
 
 /** Opens a pool for imports over HTTP, whose connections keep prepared statements, and on a Citus cluster temporary tables. */
 export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool =>
-  openWritePool(url, { idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms, maxLifetime_s: IMPORT_MAX_LIFETIME_s, ...options })
+  openWritePool(url, {
+    queryTimeout_ms: IMPORT_STATEMENT_TIMEOUT_ms + RESPONSE_GRACE_ms,
+    idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms,
+    maxLifetime_s: IMPORT_MAX_LIFETIME_s,
+    ...options,
+  })
 
 /** Runs work on the database server, whatever its schema, and releases it. @param signal gives up its start */
 export async function withServer<T>(

@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from '../app.ts'
 import type { Config, TracingOptions } from '../config.ts'
 import { detectDistribution } from '../database/distribution.ts'
-import { connect, connectShared, openImportPool, openWritePool } from '../database/open.ts'
+import { connect, connectShared, openImportPool, openWritePool, RESPONSE_GRACE_ms } from '../database/open.ts'
 import { Replicas } from '../database/replicas.ts'
 import type { Peers } from '../http/peers.ts'
 import { describeRelease } from '../release.ts'
@@ -12,8 +12,6 @@ import type { Tracing } from '../tracing/tracing.ts'
 import { type Address, listen } from './listen.ts'
 import type { Running } from './process.ts'
 
-/** How much longer than a statement may run to wait for its result. After that the server is frozen or unreachable. */
-const RESPONSE_GRACE_ms = 5_000
 /** How long a read waits for a lock on a table, as `VACUUM FULL` takes it, before it lets those behind it pass. */
 const READ_LOCK_TIMEOUT_ms = 1_000
 
@@ -81,7 +79,7 @@ async function openApps(
   }
   const writePool = openWritePool(databaseUrl, { max: write, ...timeouts })
   cleanup.defer(() => writePool.end())
-  const importPool = openImportPool(databaseUrl, { max: imports, ...timeouts })
+  const importPool = openImportPool(databaseUrl, { max: imports, statementTimeout_ms })
   cleanup.defer(() => importPool.end())
 
   const retention_days = config.idempotencyRetention_days

@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import type { components } from '../../generated/api.ts'
+import { IMPORT_STATEMENT_TIMEOUT_ms } from '../database/open.ts'
 import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { invalidRequest, malformedRequest, recordConflict, serviceUnavailable } from '../domain/errors.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
@@ -10,8 +11,6 @@ type ImportResult = components['schemas']['ImportResult']
 
 /** Only a much larger import holds the lock of a project for as long. */
 const LOCK_TIMEOUT_ms = 5_000
-/** A statement on 16 MiB takes a second. */
-const STATEMENT_TIMEOUT_ms = 10_000
 /** Longer than a request may take to arrive; a lock does not last much longer when the network between is cut. */
 const IDLE_TIMEOUT_ms = 45_000
 /** So many take about a millisecond to parse. Those of a contact with hundreds of identifiers are fewer. */
@@ -105,7 +104,7 @@ export class Importer {
         },
         maxValues: MAX_VALUES_OF_LINE,
         timeouts: {
-          statement_timeout: STATEMENT_TIMEOUT_ms,
+          statement_timeout: IMPORT_STATEMENT_TIMEOUT_ms,
           idle_in_transaction_session_timeout: IDLE_TIMEOUT_ms,
           lock_timeout: this.#lockTimeout_ms,
         },

@@ -145,8 +145,10 @@ test('the connections for writing are in pipeline mode, with the options given',
 })
 
 test('a connection for imports is kept for five minutes after its last, and for an hour in all however often it is used', async () => {
-  const usual = openImportPool(database.url)
+  const usual = openImportPool(database.url, { statementTimeout_ms: 1_000 })
   expect(usual.options).toMatchObject({ pipeline: true, idleTimeoutMillis: 300_000, maxLifetimeSeconds: 3_600 })
+  // Its transactions set a statement timeout of their own, of ten seconds.
+  expect(usual.options.query_timeout).toBe(15_000)
   await usual.end()
   const pool = openImportPool(database.url, { max: 1, maxLifetime_s: 0.05 })
   let isClosed = false
