@@ -1,14 +1,21 @@
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
+import { usesPooler } from '../database/pooler-client.ts'
 import { rewriteTables } from '../queries/erasures.ts'
 import { databaseSize } from '../queries/projects.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { print, printable, report } from './output.ts'
+import { CommandError, print, printable, report } from './output.ts'
 
 export function compactCommand({ env, stdout, stderr }: Context): Command {
   return new Command('compact').description('rewrite all tables without what was erased; requests wait').action(() =>
-    onDatabase(readConfig(env), async (db) => {
+    onDatabase(readConfig(env), async (db, url) => {
+      // Its settings would be left in a session of the pooler before it fails.
+      if (usesPooler(url)) {
+        throw new CommandError(
+          'VACUUM cannot run through a pooler. Use a DATABASE_URL that leads to PostgreSQL directly',
+        )
+      }
       const before_bytes = await databaseSize(db)
       const tables = await rewriteTables(db, (reason) => void stderr.write(`Waiting for ${printable(reason)}\n`))
       const sizes = [before_bytes, await databaseSize(db)].map((bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`)

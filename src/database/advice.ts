@@ -12,7 +12,6 @@ const ADVICE: Record<string, string> = {
   ERR_TLS_CERT_ALTNAME_INVALID: "Use in DATABASE_URL a host name that is in the server's certificate",
   CERT_HAS_EXPIRED: "Renew the server's certificate",
   '08P01': 'If that is a pooler, see docs/operations.md#pgbouncer',
-  '25001': 'Use a DATABASE_URL that leads to PostgreSQL directly, without a pooler',
   '25006': 'Use a DATABASE_URL of the primary server; this one only reads',
   '28000': "Check the user in DATABASE_URL, and PostgreSQL's pg_hba.conf, which may require TLS (sslmode=verify-full)",
   '28P01': 'Correct user and password in DATABASE_URL; reserved characters of the password are percent-encoded',

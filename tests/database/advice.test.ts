@@ -15,7 +15,6 @@ test.each([
   [fromServer('42501'), /least-privilege/],
   [fromServer('28P01'), /password/],
   [fromServer('08P01'), /pgbouncer/],
-  [fromServer('25001'), /without a pooler/],
   [fromServer('25006'), /primary server/],
   [fromServer('28000'), /pg_hba\.conf/],
   [fromServer('3D000'), /Create the database/],

@@ -311,9 +311,15 @@ describe('through a pooler in transaction mode', () => {
     ])
   })
 
-  test('a command that no transaction can run says that it needs a direct connection', async () => {
+  test('a command that no transaction can run says that it needs a direct connection, and changes no session', async () => {
     const { status, stderr } = await flowtrail('compact')
     expect([status, stderr]).toEqual([1, expect.stringMatching(/VACUUM cannot run .* leads to PostgreSQL directly/)])
+    const other = new pg.Client(pooled)
+    await other.connect()
+    for (let i = 0; i < 2 * SESSIONS; i += 1) {
+      expect((await other.query('SHOW lock_timeout')).rows).toEqual([{ lock_timeout: '0' }])
+    }
+    await other.end()
   })
 
   test('is backed up, and restored into another database', async () => {
