@@ -314,6 +314,30 @@ const collectIssues = (issues: string[], prefix = '') => ({
     void issues.push(...Object.entries(errors).map(([name, error]) => `${prefix}${name}: ${error?.message}`)),
 })
 
+/** What is wrong with settings that are valid by themselves. */
+function contradictions(settings: {
+  DATABASE_URL?: string | undefined
+  DATABASE_REPLICA_URLS?: readonly string[] | undefined
+  PORT: number
+  ADMIN_HOST?: string | undefined
+  ADMIN_PORT?: number | undefined
+  BASE_PATH: string
+  PUBLIC_URL?: string | undefined
+}): string[] {
+  const { DATABASE_URL, DATABASE_REPLICA_URLS = [], PORT, ADMIN_HOST, ADMIN_PORT, BASE_PATH, PUBLIC_URL } = settings
+  return [
+    DATABASE_REPLICA_URLS.length > 0 &&
+      DATABASE_URL === undefined &&
+      'DATABASE_REPLICA_URLS: set DATABASE_URL, too, to their primary server',
+    ADMIN_HOST !== undefined && ADMIN_PORT === undefined && 'ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT',
+    ADMIN_PORT === PORT && 'ADMIN_PORT: it must not be PORT',
+    // Links are paths, which a proxy does not change.
+    PUBLIC_URL !== undefined &&
+      new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/') &&
+      `PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}: set both alike`,
+  ].filter((issue) => issue !== false)
+}
+
 /**
  * Reads the settings. An empty variable counts as unset, since many tools cannot omit a variable.
  * @throws Error with a one-line message that lists every invalid setting
@@ -360,24 +384,10 @@ export function readConfig(environment: Record<string, string | undefined> = pro
     collectIssues(issues),
   )
   const tracing = readTracing(given, issues)
+  // Those that are invalid by themselves are missing among the settings.
+  if (issues.length === 0) issues.push(...contradictions(settings))
   if (issues.length > 0) throw new Error(`Invalid configuration: ${issues.join('; ')}`)
-  const { DATABASE_URL, DATABASE_REPLICA_URLS = [] } = settings
-  if (DATABASE_REPLICA_URLS.length > 0 && DATABASE_URL === undefined) {
-    throw new Error('Invalid configuration: DATABASE_REPLICA_URLS: set DATABASE_URL, too, to their primary server')
-  }
-  const { PUBLIC_URL, BASE_PATH, HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
-  if (settings.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) {
-    throw new Error('Invalid configuration: ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT')
-  }
-  if (ADMIN_PORT !== undefined && ADMIN_PORT === settings.PORT) {
-    throw new Error('Invalid configuration: ADMIN_PORT: it must not be PORT')
-  }
-  // Links are paths, which a proxy does not change.
-  if (PUBLIC_URL !== undefined && new URL(PUBLIC_URL).pathname !== (BASE_PATH || '/')) {
-    throw new Error(
-      `Invalid configuration: PUBLIC_URL: its path must be BASE_PATH, which is ${BASE_PATH || 'not set'}: set both alike`,
-    )
-  }
+  const { DATABASE_URL, DATABASE_REPLICA_URLS = [], HOST, ADMIN_HOST = HOST, ADMIN_PORT } = settings
   return {
     databaseUrl: DATABASE_URL,
     databaseReplicaUrls: DATABASE_REPLICA_URLS,

@@ -211,6 +211,13 @@ test('a one-line message lists every invalid setting, without any password', () 
   expect(read).toThrow(/^Invalid configuration: (?=.*PORT: )(?=.*LOG_LEVEL: )(?=.*DATABASE_URL: )(?!.*secret).*$/)
 })
 
+test('a one-line message lists all settings that contradict others', () => {
+  const DATABASE_REPLICA_URLS = 'postgres://one/x'
+  expect(() => readConfig({ DATABASE_REPLICA_URLS, ADMIN_HOST: '10.0.0.5', BASE_PATH: '/a' })).toThrow(
+    /^Invalid configuration: DATABASE_REPLICA_URLS: .*; ADMIN_HOST: [^;]*$/,
+  )
+})
+
 test('ADMIN_HOST alone is refused, since it has no effect', () => {
   expect(() => readConfig({ ADMIN_HOST: '10.0.0.5' })).toThrow(
     'Invalid configuration: ADMIN_HOST: set ADMIN_PORT, too, or metrics stay on PORT',
