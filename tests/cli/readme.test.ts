@@ -145,7 +145,7 @@ describe('the settings', () => {
     codeSpans(name)[0] ?? '',
     ...cells,
   ])
-  // The validators in src/config.ts, the only file that reads the environment, are keyed by variable name.
+  // The validators in src/config.ts, the only file that reads settings, are keyed by variable name.
   const validators = new Map(
     [...document('src/config.ts').matchAll(/^ {6}([A-Z_]+): .*default: (.*) }\),$/gm)].map(
       ([, name = '', fallback = '']) => [name, fallback],

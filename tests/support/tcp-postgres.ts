@@ -37,6 +37,12 @@ export interface TcpPostgres extends TcpServer {
   spawn: (program: string, args: string[]) => ChildProcess
   /** A directory that this user may read and write. */
   directory: string
+  /** The directory of its data, which is in that one. */
+  data: string
+  /** Its postmaster. */
+  process: ChildProcess
+  /** Starts a server on other data in that directory. It ends with this one. */
+  startOn: (data: string) => Promise<TcpServer & { process: ChildProcess }>
   stop: () => Promise<void>
 }
 
@@ -44,10 +50,17 @@ export interface TcpPostgres extends TcpServer {
  * Starts a PostgreSQL.
  * @param settings in place of PostgreSQL's defaults
  * @param standbyCount how many standby servers it gets
+ * @param binaries where its programs are; without it, those of the packages
  */
-export async function startTcpPostgres(settings: Record<string, string> = {}, standbyCount = 0): Promise<TcpPostgres> {
+export async function startTcpPostgres(
+  settings: Record<string, string> = {},
+  standbyCount = 0,
+  binaries?: string,
+): Promise<TcpPostgres> {
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-postgres-'))
-  const { initdb, postgres } = await findBinaries('')
+  const { initdb, postgres } = binaries
+    ? { initdb: path.join(binaries, 'initdb'), postgres: path.join(binaries, 'postgres') }
+    : await findBinaries('')
   const account = await chooseAccount(directory, directory, postgres, '')
   const data = path.join(directory, 'data')
   await mkdir(data, { mode: 0o700 })
@@ -86,11 +99,14 @@ export async function startTcpPostgres(settings: Record<string, string> = {}, st
     await untilLogged(server, 'ready to accept')
     return server
   }
-  const port = await freePort()
-  await start(data, port)
+  const startOn = async (cluster: string) => {
+    const port = await freePort()
+    return { ...addressOf(port), process: await start(cluster, port) }
+  }
+  const primary = await startOn(data)
   const standbys: Standby[] = []
   for (const copy of copies) {
-    const primary_conninfo = `host=localhost port=${port} user=admin password=admin`
+    const primary_conninfo = `host=localhost port=${primary.port} user=admin password=admin`
     await configure(copy, { primary_conninfo, wal_retrieve_retry_interval: '100ms' })
     await writeFile(path.join(copy, 'standby.signal'), '')
     await setOwner(copy, account.owner)
@@ -105,11 +121,13 @@ export async function startTcpPostgres(settings: Record<string, string> = {}, st
     standbys.push(standby)
   }
   return {
-    ...addressOf(port),
+    ...primary,
     standbys,
     ca: `${directory}/ca.pem`,
     spawn,
     directory,
+    data,
+    startOn,
     stop: async () => {
       for (const child of children.reverse().filter((one) => one.exitCode === null && one.signalCode === null)) {
         const ended = once(child, 'exit')
