@@ -34,7 +34,7 @@ const isServerError = (error: unknown): error is pg.DatabaseError & { code: stri
 
 /** pg's messages when it gets no connection or one breaks; these errors have no code. */
 const CONNECTION_LOST =
-  /^(Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
+  /^(Connection terminated|timeout exceeded when trying to connect|Cannot use a pool after|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
 
 /** Whether an error means that the database is unavailable for now: the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {

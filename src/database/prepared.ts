@@ -20,6 +20,7 @@ import {
 } from 'kysely'
 import type pg from 'pg'
 import type { DB } from '../../generated/database.ts'
+import { arrayLiteral } from './array-literal.ts'
 import type { Database } from './pool.ts'
 
 // Prepared statements: a query is compiled by Kysely once, and PostgreSQL parses it once on each connection; a call only
@@ -181,9 +182,10 @@ export function prepareMany<Row>(
     const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
       compiled ??= { ...compile(count, build, isOfOneProject), name: uniqueName(name), kind }
       if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
-      const parameters = compiled.parameters.map((value) =>
-        value instanceof Placeholder ? value.valueIn(args) : value,
-      )
+      const parameters = compiled.parameters.map((value) => {
+        const bound = value instanceof Placeholder ? value.valueIn(args) : value
+        return Array.isArray(bound) ? arrayLiteral(bound) : bound
+      })
       return { ...compiled, parameters }
     }
     const run = async (db: Database, ...args: readonly Bindable[]) => (await db.executeQuery<Row>(bind(args))).rows

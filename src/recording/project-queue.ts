@@ -31,6 +31,8 @@ const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
 /** An event whose caller waits for it to be recorded. */
 export interface QueuedEvent {
   event: EventToRecord
+  /** How many of its characters may be many. */
+  length: number
   /** When it came, in milliseconds of performance.now(). */
   queued_ms: number
   resolve: (recorded: Recorded) => void
@@ -70,12 +72,17 @@ export class ProjectQueue {
     return expired
   }
 
-  /** Takes the oldest events for a batch. */
-  take(max: number): QueuedEvent[] {
+  /** Takes the oldest events for a batch: so many at the most, and none after those that have this length. */
+  take(max: number, maxLength: number): QueuedEvent[] {
     this.#enter('recording')
-    const taken = this.#waiting.splice(0, max)
-    this.#recording = taken.length
-    return taken
+    let length = 0
+    let count = 0
+    while (count < max && count < this.#waiting.length && length < maxLength) {
+      length += (this.#waiting[count] as QueuedEvent).length
+      count += 1
+    }
+    this.#recording = count
+    return this.#waiting.splice(0, count)
   }
 
   /**

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { RECORDER_DEFAULTS, type RecorderOptions } from '../config.ts'
-import { isLockTimeout, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
+import { isLockTimeout, isOutage, isRetryable, isStalePlan, isUnavailable } from '../database/failures.ts'
 import { serviceUnavailable } from '../domain/errors.ts'
 import { Usage } from '../domain/usage.ts'
 import { beginWithRecordingLock, type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
@@ -41,6 +41,12 @@ const STUCK_LOCK_ms = 2_000
  * event little less, but for the waits between two batches, which a thousand events of one project share (ADR 0008).
  */
 const CONTESTED_BATCH_SIZE = 256
+
+/**
+ * How many characters the events of a batch have, but for its last event: as many as those of a request may have. A statement is
+ * written in one turn of the event loop, which takes 10 ms for these, and the project is locked meanwhile.
+ */
+const BATCH_LENGTH = 4 * 1024 * 1024
 
 /** How often events that have waited for too long are looked for. */
 const EXPIRY_INTERVAL_ms = 1_000
@@ -145,7 +151,7 @@ export class Recorder {
     try {
       return await new Promise((resolve, reject) => {
         const queued_ms = performance.now()
-        const queued = { event: { ...event, project_id, idempotency_key }, queued_ms, resolve, reject }
+        const queued = { event: { ...event, project_id, idempotency_key }, length, queued_ms, resolve, reject }
         this.#observer.onQueue?.(queued)
         queue.add(queued)
         this.#schedule()
@@ -225,10 +231,13 @@ export class Recorder {
     const size = isAlone ? maxBatchSize : Math.min(maxBatchSize, CONTESTED_BATCH_SIZE)
     const queues: ProjectQueue[] = []
     const events: QueuedEvent[] = []
+    let length = 0
     for (const queue of this.#waiting(kind)) {
       queues.push(queue)
-      events.push(...queue.take(size - events.length))
-      if (isOfOneProject || events.length === size) break
+      const taken = queue.take(size - events.length, BATCH_LENGTH - length)
+      events.push(...taken)
+      length = taken.reduce((sum, event) => sum + event.length, length)
+      if (isOfOneProject || events.length === size || length >= BATCH_LENGTH) break
     }
     return { queues, events }
   }
@@ -321,15 +330,18 @@ export class Recorder {
 
   /**
    * For a batch that one of its events makes fail: alone, only that event does. Once one is locked, later events of its
-   * project are left out too, so that they do not overtake it.
+   * project are left out too, so that they do not overtake it. Once the database is away, the others fail as well, since each
+   * would wait for it.
    */
   async #recordOneByOne(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
     const outcomes: RecorderOutcome[] = []
     const lockedProjects = new Set<string>()
+    let away: RecorderOutcome | undefined
     for (const event of events) {
-      const isBehindLocked = lockedProjects.has(event.project_id)
-      const [outcome] = isBehindLocked ? [LOCKED] : await this.#record([event], lockTimeout_ms)
+      const known = away ?? (lockedProjects.has(event.project_id) ? LOCKED : undefined)
+      const [outcome] = known ? [known] : await this.#record([event], lockTimeout_ms)
       if (outcome?.status === 'locked') lockedProjects.add(event.project_id)
+      if (outcome?.status === 'failed' && isOutage(outcome.error)) away = outcome
       outcomes.push(outcome as RecorderOutcome)
     }
     return outcomes

@@ -101,6 +101,14 @@ describe('a connection that cannot be opened', () => {
     expect(isRetryable(failure)).toBe(false)
   })
 
+  test('since the pool has ended, is an outage', async () => {
+    const pool = createPool(database.url)
+    await pool.end()
+    const failure = await pool.query('SELECT 1').catch((error: unknown) => error)
+    expect(failure).toMatchObject({ message: expect.stringContaining('Cannot use a pool') })
+    expect(isUnavailable(failure)).toBe(true)
+  })
+
   test.each<[string, (socket: Socket) => unknown]>([
     ['that gets no reply', () => {}],
     ['that is closed at once', (socket) => socket.destroy()],

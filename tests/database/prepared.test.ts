@@ -17,7 +17,7 @@ describe('prepare', () => {
     expect(text).toBe(
       'select "name" from "projects" where "project_id" in ($1, upper($2)) and "name" = any($3) limit $4',
     )
-    expect(values).toEqual(['a', 'a', ['b', 'c'], 3])
+    expect(values).toEqual(['a', 'a', '{"b","c"}', 3])
   })
 
   test('has one name for each query, whatever the values', () => {
@@ -151,10 +151,7 @@ test('prepareInsert inserts rows as one array for each column', () => {
   ]
   const { text, values } = insert(rows)
   expect(text).toBe('insert into "projects" ("project_id", "name") select * from unnest($1::text[], $2::text[])')
-  expect(values).toEqual([
-    ['a', 'b'],
-    ['A', 'B'],
-  ])
+  expect(values).toEqual(['{"a","b"}', '{"A","B"}'])
 })
 
 test('columnsOf turns rows into columns, in the order of the names', () => {

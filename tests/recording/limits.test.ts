@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
 import { expect, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
-import { NO_OBSERVER } from '../../src/recording/observer.ts'
+import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { parsedEvent } from './fixture.ts'
 
@@ -86,4 +86,35 @@ test('the properties of those that are recorded count no longer', async () => {
   const recorder = new Recorder({ options: { max: 2 }, connect } as unknown as pg.Pool)
   const event = { ...parsedEvent(), custom_event_props: 'x'.repeat(16 * 1024 * 1024) }
   for (let i = 0; i < 5; i += 1) await expect(recorder.record('a', event)).rejects.toThrow('no connection')
+})
+
+/** A pool whose connections fail so, one after the other, and then with the last error. */
+function failingPool(...errors: Error[]) {
+  const connect = vi.fn(() => Promise.reject(errors.length > 1 ? errors.shift() : errors[0]))
+  return { connect, pool: { options: { max: 2 }, connect } as unknown as pg.Pool }
+}
+const outage = () => Object.assign(new Error('nobody listens'), { code: 'ECONNREFUSED', syscall: 'connect' })
+
+test('a batch ends with the event that brings it to 4 Mi characters', async () => {
+  const onBatch = vi.fn<RecorderObserver['onBatch']>()
+  const recorder = new Recorder(failingPool(outage()).pool, {}, { ...NO_OBSERVER, onBatch })
+  const record = (project: string, length_Mi: number) =>
+    recorder.record(project, { ...parsedEvent(), custom_event_props: 'x'.repeat(length_Mi * 1024 * 1024) })
+  await Promise.allSettled([
+    record('a', 2),
+    record('a', 2),
+    record('a', 2),
+    record('b', 1),
+    record('c', 2),
+    record('c', 1),
+  ])
+  expect(onBatch.mock.calls.map(([{ outcomes }]) => outcomes.length)).toEqual([2, 3, 1])
+})
+
+test('once the database is away, what is recorded one by one fails without waiting for it again', async () => {
+  const { pool, connect } = failingPool(new Error('a bug'), outage())
+  const recorder = new Recorder(pool)
+  const recorded = Array.from({ length: 5 }, () => recorder.record('a', parsedEvent()))
+  for (const one of recorded) expect(await isRefused(one)).toBe(true)
+  expect(connect).toHaveBeenCalledTimes(2)
 })
