@@ -29,7 +29,7 @@ export async function loadDemo(
   stderr?: Output,
   signal?: AbortSignal,
 ): Promise<void> {
-  const progress = importProgress(stderr)
+  const progress = importProgress(stderr, undefined, signal)
   try {
     const importing = { onProgress: progress.update }
     await withPool(url, (pool) => importRecords(pool, demoLines(options), importing), { signal })

@@ -3,7 +3,7 @@ import { readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import { exportProject } from '../transfer/export.ts'
 import { resourceId } from './arguments.ts'
-import type { Context, Output } from './context.ts'
+import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
 import { flush } from './output.ts'
 import { exportProgress } from './progress.ts'
@@ -14,16 +14,21 @@ export const exportCommand = ({ env, stdout, stderr }: Context) =>
     .description('write a project, except its API keys, to standard output in import format')
     .requiredOption('--project <id>', 'project id (required)', resourceId)
     .action(({ project }: { project: string }) =>
-      onDatabase(readConfig(env), async (db, url) => {
+      onDatabase(readConfig(env), async (db, url, signal) => {
         await requireProject(db, project)
-        await write(url, project, stdout, stderr)
+        await write(url, project, { stdout, stderr }, signal)
       }),
     )
 
-async function write(url: string, projectId: string, stdout: Output, stderr: Output): Promise<void> {
-  const progress = exportProgress(stdout, stderr)
+async function write(
+  url: string,
+  projectId: string,
+  { stdout, stderr }: Pick<Context, 'stdout' | 'stderr'>,
+  signal: AbortSignal,
+): Promise<void> {
+  const progress = exportProgress(stdout, stderr, signal)
   try {
-    await withPool(url, (pool) => exportProject(pool, projectId, stdout, { onProgress: progress.update }))
+    await withPool(url, (pool) => exportProject(pool, projectId, stdout, { onProgress: progress.update }), { signal })
     await flush(stdout)
   } finally {
     progress.stop()

@@ -69,7 +69,7 @@ async function load(
   { stdin, stderr }: Pick<Context, 'stdin' | 'stderr'>,
   { onImported, signal }: { onImported: () => void; signal: AbortSignal },
 ): Promise<ImportSummary> {
-  const progress = importProgress(stderr, (await handle?.stat())?.size)
+  const progress = importProgress(stderr, (await handle?.stat())?.size, signal)
   try {
     const input = handle?.createReadStream({ autoClose: false }) ?? stdin
     const options = { onProgress: progress.update, onImported }

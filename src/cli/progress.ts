@@ -12,51 +12,60 @@ export interface Progress<P> {
 }
 
 const SILENT = { update: () => {}, stop: () => {} }
+
+/** Stops the progress when the signal aborts, since the process may end before its work does: a terminal gets its cursor back. */
+function untilAborted<P>({ update, stop }: Progress<P>, signal?: AbortSignal): Progress<P> {
+  signal?.addEventListener('abort', stop)
+  return {
+    update: (progress) => {
+      if (!signal?.aborted) update(progress)
+    },
+    stop,
+  }
+}
 const MEGABYTE = 1024 * 1024
 const BAR_characters = 30
 
 /** @param total_bytes size of the input if it is known, as for a file; a pipe says 0 */
-export function importProgress(stderr?: Output, total_bytes?: number): Progress<ImportProgress> {
+export function importProgress(stderr?: Output, total_bytes?: number, signal?: AbortSignal): Progress<ImportProgress> {
   if (!stderr?.isTTY) return SILENT
   let line = new ProgressLine(stderr, 'reading', total_bytes || undefined)
   let phase: ImportProgress['phase'] = 'reading'
-  return {
-    update: (progress) => {
-      const { bytes, lines, merged_lines, step } = progress
-      if (phase !== progress.phase) {
-        line.stop()
-        phase = progress.phase
-        line = new ProgressLine(stderr, phase, lines)
-      }
-      if (phase === 'reading') line.update(bytes, megabytes(bytes), perSecond(lines, 'lines', line.seconds))
-      else line.update(merged_lines, (step ?? '').replaceAll('_', ' '), perSecond(merged_lines, 'lines', line.seconds))
-    },
-    stop: () => line.stop(),
+  const update = (progress: ImportProgress) => {
+    const { bytes, lines, merged_lines, step } = progress
+    if (phase !== progress.phase) {
+      line.stop()
+      phase = progress.phase
+      line = new ProgressLine(stderr, phase, lines)
+    }
+    if (phase === 'reading') line.update(bytes, megabytes(bytes), perSecond(lines, 'lines', line.seconds))
+    else line.update(merged_lines, (step ?? '').replaceAll('_', ' '), perSecond(merged_lines, 'lines', line.seconds))
   }
+  return untilAborted({ update, stop: () => line.stop() }, signal)
 }
 
 /** Shown only after a second, and not when the records themselves go to the terminal. */
-export function exportProgress(stdout: Output, stderr: Output): Progress<ExportProgress> {
+export function exportProgress(stdout: Output, stderr: Output, signal?: AbortSignal): Progress<ExportProgress> {
   if (!stderr.isTTY || stdout.isTTY) return SILENT
   const quietUntil_ms = Date.now() + 1000
   let line: ProgressLine | undefined
-  return {
-    update: ({ bytes, type }) => {
-      if (Date.now() < quietUntil_ms) return
-      line ??= new ProgressLine(stderr, 'writing')
-      line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
-    },
-    stop: () => line?.stop(),
+  const update = ({ bytes, type }: ExportProgress) => {
+    if (Date.now() < quietUntil_ms) return
+    line ??= new ProgressLine(stderr, 'writing')
+    line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
   }
+  return untilAborted({ update, stop: () => line?.stop() }, signal)
 }
 
-export function backupProgress(stderr: Output, name: 'writing' | 'checking' | 'restoring'): Progress<BackupProgress> {
+export function backupProgress(
+  stderr: Output,
+  name: 'writing' | 'checking' | 'restoring',
+  signal?: AbortSignal,
+): Progress<BackupProgress> {
   if (!stderr.isTTY) return SILENT
   const line = new ProgressLine(stderr, name)
-  return {
-    update: ({ table, bytes }) => line.update(bytes, megabytes(bytes), table.replaceAll('_', ' ')),
-    stop: () => line.stop(),
-  }
+  const update = ({ table, bytes }: BackupProgress) => line.update(bytes, megabytes(bytes), table.replaceAll('_', ' '))
+  return untilAborted({ update, stop: () => line.stop() }, signal)
 }
 
 /** Can go on after it was stopped, on another line. */

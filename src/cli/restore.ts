@@ -36,7 +36,7 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
       const restored = (header: BackupHeader, reader: BackupReader) =>
         onServer(config, async ({ url }, signal) => {
           await withPool(url, requireEncoding)
-          const progress = backupProgress(stderr, 'restoring')
+          const progress = backupProgress(stderr, 'restoring', signal)
           const db = connect(url, { signal })
           try {
             const onRestored = () => {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FastifyInstance } from 'fastify'
 import { buildApp, createAdminApp } from '../app.ts'
 import type { Config, TracingOptions } from '../config.ts'
-import { detectDistribution } from '../database/distribution.ts'
+import { detectDistribution, markDistributed } from '../database/distribution.ts'
 import { connect, connectShared, openImportPool, openWritePool, RESPONSE_GRACE_ms } from '../database/open.ts'
 import { Replicas } from '../database/replicas.ts'
 import type { Peers } from '../http/peers.ts'
@@ -72,7 +72,8 @@ async function openApps(
   const reading = { lockTimeout_ms: READ_LOCK_TIMEOUT_ms, signal: abandoned.signal }
   const db = connectShared(databaseUrl, { max: read, ...timeouts, ...reading })
   cleanup.defer(() => db.destroy())
-  if ((await detectDistribution(db)) && config.databaseReplicaUrls.length > 0) {
+  const isDistributed = await detectDistribution(db)
+  if (isDistributed && config.databaseReplicaUrls.length > 0) {
     throw new Error(
       'DATABASE_REPLICA_URLS names replicas of one server, but the database is distributed by Citus over several. Leave it out',
     )
@@ -86,6 +87,7 @@ async function openApps(
   const pruning =
     retention_days === undefined ? undefined : { db: connect(databaseUrl, { max: 1, ...timeouts }), retention_days }
   if (pruning) cleanup.defer(() => pruning.db.destroy())
+  if (pruning && isDistributed) markDistributed(pruning.db)
 
   const { databaseReplicaUrls } = config
   const replicas =

@@ -1,12 +1,14 @@
 import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Output } from '../../src/cli/context.ts'
-import { exportProgress, importProgress } from '../../src/cli/progress.ts'
+import { backupProgress, exportProgress, importProgress } from '../../src/cli/progress.ts'
 
 const MEGABYTE = 1024 * 1024
 
 /** The final content of each line of the terminal, without escape sequences. */
 let terminal: () => string[]
+/** All that was written to it. */
+let raw: () => string
 let stderr: Output
 const file: Output = new Writable()
 
@@ -20,6 +22,7 @@ beforeEach(() => {
     },
   })
   stderr = Object.assign(stream, { isTTY: true, columns: 80 })
+  raw = () => written
   terminal = () =>
     written
       .split('\n')
@@ -105,4 +108,40 @@ test('is silent when stderr is not a terminal', () => {
     stop()
   }
   expect(terminal()).toEqual([])
+})
+
+test.each<[string, (signal: AbortSignal) => { update: () => void; stop: () => void }]>([
+  [
+    'an import',
+    (signal) => {
+      const { update, stop } = importProgress(stderr, undefined, signal)
+      return { update: () => update({ phase: 'merging', bytes: 1, lines: 2, merged_lines: 1, step: 'events' }), stop }
+    },
+  ],
+  [
+    'an export',
+    (signal) => {
+      const { update, stop } = exportProgress(file, stderr, signal)
+      seconds(1)
+      return { update: () => update({ bytes: 1, type: 'event' }), stop }
+    },
+  ],
+  [
+    'a restore',
+    (signal) => {
+      const { update, stop } = backupProgress(stderr, 'restoring', signal)
+      return { update: () => update({ table: 'events', bytes: 1 }), stop }
+    },
+  ],
+])('that of %s which is interrupted gives the cursor back, and writes no more', (_, start) => {
+  const interruption = new AbortController()
+  const { update, stop } = start(interruption.signal)
+  update()
+  interruption.abort()
+  expect(raw()).toMatch(/\[\?25h.\[\?7h.8\n$/s)
+  const written = raw()
+  update()
+  seconds(5)
+  stop()
+  expect(raw()).toBe(written)
 })
