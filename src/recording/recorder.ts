@@ -43,10 +43,10 @@ const STUCK_LOCK_ms = 2_000
 const CONTESTED_BATCH_SIZE = 256
 
 /**
- * How many characters the events of a batch have, but for its last event: as many as those of a request may have. A statement is
- * written in one turn of the event loop, which takes 10 ms for these, and the project is locked meanwhile.
+ * After how many characters a batch takes no more events: a thousand of a thousand. Its statements are written in one turn of
+ * the event loop, some milliseconds for these, while its projects are locked.
  */
-const BATCH_LENGTH = 4 * 1024 * 1024
+const BATCH_LENGTH = 1024 * 1024
 
 /** How often events that have waited for too long are looked for. */
 const EXPIRY_INTERVAL_ms = 1_000

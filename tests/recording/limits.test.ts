@@ -95,18 +95,14 @@ function failingPool(...errors: Error[]) {
 }
 const outage = () => Object.assign(new Error('nobody listens'), { code: 'ECONNREFUSED', syscall: 'connect' })
 
-test('a batch ends with the event that brings it to 4 Mi characters', async () => {
+test('a batch ends with the event that brings it to 1 Mi characters', async () => {
   const onBatch = vi.fn<RecorderObserver['onBatch']>()
   const recorder = new Recorder(failingPool(outage()).pool, {}, { ...NO_OBSERVER, onBatch })
-  const record = (project: string, length_Mi: number) =>
-    recorder.record(project, { ...parsedEvent(), custom_event_props: 'x'.repeat(length_Mi * 1024 * 1024) })
+  const record = (project: string, length_Ki: number) =>
+    recorder.record(project, { ...parsedEvent(), custom_event_props: 'x'.repeat(length_Ki * 1024) })
   await Promise.allSettled([
-    record('a', 2),
-    record('a', 2),
-    record('a', 2),
-    record('b', 1),
-    record('c', 2),
-    record('c', 1),
+    ...[record('a', 512), record('a', 512), record('a', 512)],
+    ...[record('b', 256), record('c', 512), record('c', 256)],
   ])
   expect(onBatch.mock.calls.map(([{ outcomes }]) => outcomes.length)).toEqual([2, 3, 1])
 })

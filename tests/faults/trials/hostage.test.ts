@@ -337,6 +337,16 @@ const BATCH = JSON.stringify({
   })),
 })
 
+/** 4 MB of events whose properties have mostly quotation marks, each under a key of its own. */
+function quotesOf(run: number): string {
+  const custom_event_props = JSON.stringify(Array(8_000).fill(''))
+  const events = Array.from({ length: 85 }, (_, i) => ({
+    ...{ module_id: 'quiz', timestamp: instant, custom_event_name: 'n', custom_event_props },
+    ...{ identifiers: [{ key: 'email', value: '"a@example.com"' }], idempotency_key: `${run}-${i}` },
+  }))
+  return JSON.stringify({ events })
+}
+
 /** The lines of visits with ten page views each. */
 function visitsOf(run: number, count: number): string {
   const view = { type: 'event', timestamp: instant, event_type: 'flowpage.viewed', view_type: 'flowpage' }
@@ -353,6 +363,12 @@ function visitsOf(run: number, count: number): string {
 
 test('eight connections that record batches of 1,000 events', { retry: RETRIES }, async () => {
   const batches = postOn('/projects/hostile/events/batch', 'application/json', 8, () => BATCH)
+  expectUnharmed(await during(batches.attack))
+  expect(batches.accepted()).toBeGreaterThan(10)
+})
+
+test('eight connections that record 4 MB of quotation marks', { retry: RETRIES }, async () => {
+  const batches = postOn('/projects/hostile/events/batch', 'application/json', 8, quotesOf)
   expectUnharmed(await during(batches.attack))
   expect(batches.accepted()).toBeGreaterThan(10)
 })
