@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { LINGER_ms } from '../../src/http/linger.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { openConnection } from '../support/connection.ts'
 import { EVENT, rowCounts } from './requests.ts'
@@ -268,11 +269,23 @@ test('a request that is complete after its time is up is not recorded, and its c
   const body = JSON.stringify(EVENT)
   // Like a client that reads the response only once it has sent all.
   const { client, connection } = await openConnection(api.app, { allowHalfOpen: true })
+  const { setTimeout } = globalThis
+  let endLinger = () => {}
+  const lingering = vi.spyOn(globalThis, 'setTimeout').mockImplementation(((work: () => void, delay_ms: number) => {
+    if (delay_ms !== LINGER_ms) return setTimeout(work, delay_ms)
+    endLinger = work
+    return setTimeout(() => {})
+  }) as typeof setTimeout)
+  onTestFinished(() => lingering.mockRestore())
   client.write(post(keyed(), `Content-Length: ${body.length}`))
   const [received] = await once(client, 'data')
   expect(String(received)).toMatch(/^HTTP\/1.1 400 /)
+  const received_bytes = connection.bytesRead
   client.write(body)
-  await once(connection, 'close')
+  await expect.poll(() => connection.bytesRead).toBe(received_bytes + body.length)
+  expect(connection.destroyed).toBe(false)
+  endLinger()
+  expect(connection.destroyed).toBe(true)
   expect(await rowCounts(api.db)).toEqual(before)
   Object.assign(api.app.server, { headersTimeout, requestTimeout })
 })
