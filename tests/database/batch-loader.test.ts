@@ -73,7 +73,7 @@ test('the keys of one turn are one statement, and each caller gets its own row',
     undefined,
     { project_id: 'b', name: 'Project b' },
   ])
-  expect(sent()).toEqual([[['c', 'a', 'absent', 'b']]])
+  expect(sent()).toEqual([['{"c","a","absent","b"}']])
 })
 
 test('callers with equal keys share one object', async () => {

@@ -122,10 +122,13 @@ test('a slow look-up is followed by a longer rest', async () => {
   expect((begins_ms[1] as number) - (ends_ms[0] as number)).toBeGreaterThan(150)
 })
 
+/** The projects that a statement looks up. */
+const projectsOf = ([projects]: readonly unknown[]): string[] => JSON.parse(`[${String(projects).slice(1, -1)}]`)
+
 test('the slow look-ups of a project are of their own, and the others do not rest with it', async () => {
   const statements: string[][] = []
   const executeQuery = async ({ parameters }: CompiledQuery) => {
-    const projects = parameters[0] as string[]
+    const projects = projectsOf(parameters)
     statements.push(projects)
     if (projects.includes('slow')) await new Promise((resolve) => setTimeout(resolve, 60))
     return { rows: [] }
@@ -144,7 +147,7 @@ test('the slow look-ups of a project are of their own, and the others do not res
 test('when all look-ups are slow, most are still of one statement', async () => {
   const statements: string[][] = []
   const executeQuery = async ({ parameters }: CompiledQuery) => {
-    statements.push(parameters[0] as string[])
+    statements.push(projectsOf(parameters))
     await new Promise((resolve) => setTimeout(resolve, 60))
     return { rows: [] }
   }
