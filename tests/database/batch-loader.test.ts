@@ -81,7 +81,7 @@ test('callers with equal keys share one object', async () => {
   const [first, second, third] = await Promise.all([findProject(db, 'a'), findProject(db, 'b'), findProject(db, 'a')])
   expect(third).toBe(first)
   expect(second).not.toBe(first)
-  expect(sent()).toEqual([[['a', 'b']]])
+  expect(sent()).toEqual([['{"a","b"}']])
 })
 
 test('keys whose parts are equal once they are joined are loaded each by itself', async () => {
@@ -169,9 +169,9 @@ describe('on a distributed database', () => {
     expect(await ofOther).toEqual({ name: 'Project b' })
     expect(await Promise.all(later)).toEqual([NAME, undefined])
     expect(sent()).toEqual([
-      [['a'], ['Project a'], 'a'],
-      [['b'], ['Project b'], 'b'],
-      [['a', 'a'], ['Project a', 'none'], 'a'],
+      ['{"a"}', '{"Project a"}', 'a'],
+      ['{"b"}', '{"Project b"}', 'b'],
+      ['{"a","a"}', '{"Project a","none"}', 'a'],
     ])
   })
 
