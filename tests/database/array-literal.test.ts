@@ -57,7 +57,7 @@ test('of numbers, booleans and times is read as it was', async () => {
 })
 
 test('bytes are left to pg', async () => {
-  const digests = [Buffer.from([0, 255, 92]), Buffer.alloc(0)]
+  const digests = [null, Buffer.from([0, 255, 92]), Buffer.alloc(0)]
   expect(arrayLiteral(digests)).toBe(digests)
-  expect(await read('bytea', arrayLiteral(digests))).toEqual(['\\x00ff5c', '\\x'])
+  expect(await read('bytea', arrayLiteral(digests))).toEqual([null, '\\x00ff5c', '\\x'])
 })
