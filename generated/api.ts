@@ -329,7 +329,7 @@ export interface paths {
          *     `custom_event_name`, and none of the four fields of a page view. A module needs a published version, whose
          *     `version_number` is 1 or more and whose `published_at` is not in the future. What an event leaves out is derived:
          *     the version in effect and the furthest page, of which the three fields `max_page_id`, `max_page_key` and
-         *     `max_page_index` are given together or not at all.
+         *     `max_page_index` are given together or not at all. The ids and keys of pages have at most 1,024 characters.
          *
          *     A line has at most 1,000 fields and items; a contact with more identifiers has several lines, each with its part.
          *     There are no empty lines, and no byte order mark. The `updated_at` of an entry should not be in the future, since

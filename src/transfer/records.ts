@@ -3,7 +3,7 @@ import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/even
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
 import { isJson } from '../domain/json-syntax.ts'
 import { hasManyValues } from '../domain/json-values.ts'
-import { hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
+import { codePoints, hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 import type { RecordIssue } from './issues.ts'
 
@@ -103,6 +103,7 @@ export type ParsedLine = { ok: true; record: ImportRecord } | { ok: false; issue
 
 const MAX_INTEGER = 2_147_483_647
 const MAX_NAME_code_points = 200
+const MAX_PAGE_code_points = 1_024
 /** How much of an unknown name a message shows. */
 const MAX_SHOWN_characters = 100
 
@@ -162,6 +163,15 @@ const label: Reader<string> = (value, pointer, limits) => {
   if (hasControlCharacter(read)) throw new InvalidField(pointer, 'must not hold control characters')
   if (!hasCodePoints(read, MAX_NAME_code_points)) {
     throw new InvalidField(pointer, `must be 1 to ${MAX_NAME_code_points} characters long`)
+  }
+  return read
+}
+
+/** Of a page. An entry's furthest page is stored with each of its events. */
+const pageText: Reader<string> = (value, pointer, limits) => {
+  const read = text(value, pointer, limits)
+  if (codePoints(read) > MAX_PAGE_code_points) {
+    throw new InvalidField(pointer, `must be at most ${MAX_PAGE_code_points} characters long`)
   }
   return read
 }
@@ -305,14 +315,14 @@ export const FIELDS = {
     timestamp: required('timestamp', eventTimestamp),
     event_type: required('text', label),
     view_type: optional('text', label),
-    page_id: optional('text', text),
-    page_key: optional('text', text),
+    page_id: optional('text', pageText),
+    page_key: optional('text', pageText),
     page_index: optional('integer', integerFrom(0)),
     custom_event_name: optional('text', label),
     custom_event_props: optional('text', props),
     module_version_number: optional('integer', integerFrom(1)),
-    max_page_id: optionalOrNull('text', text),
-    max_page_key: optionalOrNull('text', text),
+    max_page_id: optionalOrNull('text', pageText),
+    max_page_key: optionalOrNull('text', pageText),
     max_page_index: optionalOrNull('integer', integerFrom(0)),
     total_pages: optionalOrNull('integer', integerFrom(0)),
   } satisfies FieldsOf<EventLine>,

@@ -208,7 +208,7 @@ test('make help lists every target that the README mentions', async () => {
 describe('docs/import.md', () => {
   test.each(RECORD_TYPES)('lists every field of %s, in the order of an export', (type) => {
     const KINDS: Record<Field['column'], RegExp> = {
-      text: /^(id|text|label|JSON text|props)$/,
+      text: /^(id|text|label|page text|JSON text|props)$/,
       integer: /^from [01]$/,
       timestamp: /^time$/,
       identifiers: /^array$/,

@@ -31,6 +31,9 @@ const VIEW = {
   page_key: 'intro',
   page_index: 0,
 }
+/** Longer than any text of a page. */
+const LONG = '🦉'.repeat(1_025)
+const FURTHEST = { max_page_id: 'p1', max_page_key: 'k', max_page_index: 1 }
 const CUSTOM = { ...EVENT, event_type: 'custom_event:triggered', custom_event_name: 'clicked' }
 
 const without = (record: object, field: string) =>
@@ -89,6 +92,7 @@ describe('parseLine returns the record', () => {
     ['a definition that holds any JSON', { ...VERSION, json_string: ' "\\ud800\\u0000" ' }],
     ['an event 24 hours ahead', { ...VIEW, timestamp: '2026-03-02T09:30:00.000Z' }],
     ['no pages', { ...VIEW, page_index: 0, total_pages: 0 }],
+    ['page texts of 1,024 astral characters', { ...VIEW, page_id: LONG.slice(2), page_key: LONG.slice(2) }],
     ['the greatest integers', { ...VIEW, page_index: 2_147_483_647, total_pages: 2_147_483_647 }],
     ['properties of 32 KiB', { ...CUSTOM, custom_event_props: `{"a":"${'x'.repeat(32 * 1024 - 8)}"}` }],
     ['properties 64 deep', { ...CUSTOM, custom_event_props: `{"a":${'['.repeat(63)}${']'.repeat(63)}}` }],
@@ -183,6 +187,10 @@ describe('parseLine rejects', () => {
       '64 levels deep',
     ],
     ['part of a furthest page', { ...VIEW, max_page_id: 'p1' }, '/max_page_id', 'all three'],
+    ['a long page_id', { ...VIEW, page_id: LONG }, '/page_id', 'at most 1024'],
+    ['a long page_key', { ...VIEW, page_key: LONG }, '/page_key', 'at most 1024'],
+    ['a long max_page_id', { ...VIEW, ...FURTHEST, max_page_id: LONG }, '/max_page_id', 'at most 1024'],
+    ['a long max_page_key', { ...VIEW, ...FURTHEST, max_page_key: LONG }, '/max_page_key', 'at most 1024'],
     [
       'a furthest page half null',
       { ...VIEW, max_page_id: 'p1', max_page_key: 'k', max_page_index: null },
