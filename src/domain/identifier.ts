@@ -24,9 +24,16 @@ export type CanonicalValue = { ok: true; canonical: string } | { ok: false; issu
 function canonicalNumber(sign: string, whole: string, fraction: string, exponent: string): string {
   const digits = (whole + fraction).replace(/^0+/, '')
   if (digits === '') return '0'
-  const significant = digits.replace(/0+$/, '')
+  const significant = digits.slice(0, lengthWithoutZeros(digits))
   const scale = BigInt(exponent) - BigInt(fraction.length) + BigInt(digits.length - significant.length)
   return `${sign}${significant}e${scale}`
+}
+
+/** A regular expression would look at each run of zeros as often as it has zeros. */
+function lengthWithoutZeros(digits: string): number {
+  let length = digits.length
+  while (digits[length - 1] === '0') length -= 1
+  return length
 }
 
 /**

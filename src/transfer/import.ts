@@ -3,6 +3,7 @@ import { setOnNodes } from '../database/distribution.ts'
 import { IDLE_TRANSACTION_TIMEOUT_ms } from '../database/pool.ts'
 import { isPooler } from '../database/pooler-client.ts'
 import type { TypeMismatch } from '../domain/identifier.ts'
+import { Turns } from '../domain/turns.ts'
 import { beginLongTransaction, LazyTransaction, NO_TIMEOUTS, type Timeouts } from './client.ts'
 import { ImportConflict, ImportError } from './issues.ts'
 import { LineSplitter } from './lines.ts'
@@ -152,12 +153,15 @@ async function importInto(
   { now, project_id, maxValues, timeouts, onProgress, sizes }: Importing,
 ): Promise<ImportSummary> {
   const splitter = new LineSplitter()
+  const turns = new Turns()
   let bytes = 0
 
   const addLines = async (lines: Iterable<string>) => {
     // Lines may be written while the input arrives, for hours.
     const limits = { ...limitsAt(now ?? new Date()), project_id, maxValues }
     for (const line of lines) {
+      const turn = turns.next()
+      if (turn) await turn
       const parsed = parseLine(line, limits)
       if (!parsed.ok) throw new ImportError({ line: splitter.lines, ...parsed.issue })
       const sending = stage.add(parsed.record, splitter.lines, line.length)
