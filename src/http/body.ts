@@ -28,9 +28,12 @@ export const MAX_VALUES = 200
 /** The same for each item of a batch on average: a valid one has 37. */
 export const MAX_VALUES_PER_ITEM = 50
 
-/** Parts of a body that are allowed whatever their length, and the least length of the others on average. */
-const SMALL_PARTS = 10_000
+/** Parts of a body that are allowed whatever their length, of lines more, and the least length of the others on average. */
+const SMALL_PARTS = 1_000
+const SMALL_PARTS_OF_LINES = 10_000
 const MIN_PART_bytes = 64
+/** After how many parts they are joined: a part of a byte takes hundreds. */
+const JOINED_PARTS = 128
 
 /** How much of incomplete JSON bodies is kept: a client may take half a minute to send one. */
 const ARRIVING_bytes = { all: 128 * 1024 * 1024, project: 64 * 1024 * 1024 }
@@ -96,13 +99,13 @@ function deferContinue(app: FastifyInstance): void {
  * @throws (the function that is returned) ApiError payload_too_large; invalid_request for a body that is sent in chunks of a few
  * bytes, each of which takes the time and memory of a large one
  */
-function partCheck(limit_bytes: number): (part: Buffer) => void {
+function partCheck(limit_bytes: number, smallParts: number): (part: Buffer) => void {
   let [bytes, count] = [0, 0]
   return ({ length }) => {
     bytes += length
     count += 1
     if (bytes > limit_bytes) throw payloadTooLarge(limit_bytes)
-    if (count > SMALL_PARTS + bytes / MIN_PART_bytes) {
+    if (count > smallParts + bytes / MIN_PART_bytes) {
       throw malformedRequest('The body is sent in chunks of a few bytes each; send larger chunks.')
     }
   }
@@ -128,8 +131,8 @@ async function wholeOf(
   arriving: Usage,
   projectId: string,
 ): Promise<Buffer> {
-  const check = partCheck(limit_bytes)
-  const parts: Buffer[] = []
+  const check = partCheck(limit_bytes, SMALL_PARTS)
+  let parts: Buffer[] = []
   let kept_bytes = 0
   await new Promise<void>((resolve, reject) => {
     const onData = (part: Buffer) => {
@@ -138,10 +141,11 @@ async function wholeOf(
         arriving.take(projectId, part.length)
         kept_bytes += part.length
         parts.push(part)
+        if (parts.length === JOINED_PARTS) parts = [Buffer.concat(parts)]
       } catch (error) {
         // The rest is discarded.
         payload.off('data', onData)
-        parts.length = 0
+        parts = []
         reject(error)
       }
     }
@@ -159,7 +163,7 @@ async function wholeOf(
  * @throws ApiError as `partCheck` and `requireInTime` do; invalid_request for a body that is cut off
  */
 async function* partsOf(payload: IncomingMessage, limit_bytes: number): AsyncGenerator<Buffer> {
-  const check = partCheck(limit_bytes)
+  const check = partCheck(limit_bytes, SMALL_PARTS_OF_LINES)
   const parts: AsyncIterator<Buffer> = payload.iterator({ destroyOnReturn: false })
   try {
     for (;;) {
