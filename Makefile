@@ -55,7 +55,7 @@ soak: node_modules/.installed ## Ten minutes of mixed load, with the demo's live
 connectors: node_modules/.installed ## Copy a project by the programs in connectors/, and compare (needs Python 3.11)
 	@$(RUN) test:connectors
 
-deploy: node_modules/.installed ## Test what is in deploy/ with nginx, Caddy, Prometheus, PgBouncer and systemd's tools (needs Debian's packages of them, and Go)
+deploy: node_modules/.installed ## Test what is in deploy/ with nginx, Caddy, Prometheus, PgBouncer, PostgreSQL 15 and systemd's tools (needs Debian's packages of them, and Go)
 	@$(RUN) test:deploy
 
 contract: node_modules/.installed ## Fuzz the service against its document with schemathesis (needs Python 3.11 with venv)

@@ -34,7 +34,10 @@ const isServerError = (error: unknown): error is pg.DatabaseError & { code: stri
 
 /** pg's messages when it gets no connection or one breaks; these errors have no code. */
 const CONNECTION_LOST =
-  /^(Connection terminated|timeout exceeded when trying to connect|Cannot use a pool after|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
+  /^(Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client (was closed|has encountered a connection error|network socket))/
+
+/** Whether an error is that of a pool which has ended: the process stops, and what it has not done can be sent again. */
+const isAfterEnd = (error: unknown) => error instanceof Error && /^Cannot use a pool after/.test(error.message)
 
 /** Whether an error means that the database is unavailable for now: the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
@@ -44,12 +47,17 @@ export function isUnavailable(error: unknown): boolean {
   }
   if (error instanceof AggregateError) return error.errors.some(isUnavailable)
   if (!(error instanceof Error)) return false
-  return isConnectionError(error) || ('syscall' in error && 'code' in error) || CONNECTION_LOST.test(error.message)
+  return (
+    isConnectionError(error) ||
+    ('syscall' in error && 'code' in error) ||
+    CONNECTION_LOST.test(error.message) ||
+    isAfterEnd(error)
+  )
 }
 
 /** Whether an error means that the database itself is away, and not only that a statement took too long or lost a race. */
 export const isOutage = (error: unknown): boolean =>
-  isUnavailable(error) && !(isServerError(error) && STATEMENT_CODES.includes(error.code))
+  isUnavailable(error) && !(isServerError(error) && STATEMENT_CODES.includes(error.code)) && !isAfterEnd(error)
 
 /** Whether a statement was cancelled, as by the statement timeout. */
 export const isCancelled = (error: unknown): boolean => isServerError(error) && error.code === '57014'

@@ -141,10 +141,10 @@ const IMPORT_MAX_LIFETIME_s = 3_600
 /** Opens a pool for imports over HTTP, whose connections keep prepared statements, and on a Citus cluster temporary tables. */
 export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool =>
   openWritePool(url, {
-    queryTimeout_ms: IMPORT_STATEMENT_TIMEOUT_ms + RESPONSE_GRACE_ms,
     idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms,
     maxLifetime_s: IMPORT_MAX_LIFETIME_s,
     ...options,
+    queryTimeout_ms: Math.max(options.statementTimeout_ms ?? 0, IMPORT_STATEMENT_TIMEOUT_ms) + RESPONSE_GRACE_ms,
   })
 
 /** Runs work on the database server, whatever its schema, and releases it. @param signal gives up its start */

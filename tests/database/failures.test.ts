@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { isRetryable, isUnavailable } from '../../src/database/failures.ts'
+import { isOutage, isRetryable, isUnavailable } from '../../src/database/failures.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { databaseUrl } from '../support/global-setup.ts'
@@ -101,12 +101,15 @@ describe('a connection that cannot be opened', () => {
     expect(isRetryable(failure)).toBe(false)
   })
 
-  test('since the pool has ended, is an outage', async () => {
+  test('since the pool has ended, is unavailable, but no outage', async () => {
     const pool = createPool(database.url)
     await pool.end()
     const failure = await pool.query('SELECT 1').catch((error: unknown) => error)
     expect(failure).toMatchObject({ message: expect.stringContaining('Cannot use a pool') })
-    expect(isUnavailable(failure)).toBe(true)
+    expect({ unavailable: isUnavailable(failure), outage: isOutage(failure) }).toEqual({
+      unavailable: true,
+      outage: false,
+    })
   })
 
   test.each<[string, (socket: Socket) => unknown]>([

@@ -149,6 +149,8 @@ test('a connection for imports is kept for five minutes after its last, and for 
   expect(usual.options).toMatchObject({ pipeline: true, idleTimeoutMillis: 300_000, maxLifetimeSeconds: 3_600 })
   // Its transactions set a statement timeout of their own, of ten seconds.
   expect(usual.options.query_timeout).toBe(15_000)
+  const patient = openImportPool(database.url, { statementTimeout_ms: 60_000, queryTimeout_ms: 1 })
+  expect(patient.options.query_timeout).toBe(65_000)
   await usual.end()
   const pool = openImportPool(database.url, { max: 1, maxLifetime_s: 0.05 })
   let isClosed = false

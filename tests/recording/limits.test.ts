@@ -107,6 +107,19 @@ test('a batch ends with the event that brings it to 1 Mi characters', async () =
   expect(onBatch.mock.calls.map(([{ outcomes }]) => outcomes.length)).toEqual([2, 3, 1])
 })
 
+test('a batch leaves other projects to the next one when it has these characters', async () => {
+  const { pool, connect } = exhaustedPool(4)
+  const recorder = new Recorder(pool)
+  for (const [project, length] of [
+    ['a', 1024 * 1024],
+    ['b', 1],
+  ] as const) {
+    recorder.record(project, { ...parsedEvent(), custom_event_props: 'x'.repeat(length) }).catch(() => {})
+  }
+  await setImmediate()
+  expect(connect).toHaveBeenCalledTimes(2)
+})
+
 test('once the database is away, what is recorded one by one fails without waiting for it again', async () => {
   const { pool, connect } = failingPool(new Error('a bug'), outage())
   const recorder = new Recorder(pool)
