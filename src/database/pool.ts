@@ -52,7 +52,7 @@ export interface PoolOptions {
   statementTimeout_ms?: number
   /** How long PostgreSQL lets a transaction wait for its next statement, in milliseconds; as long as a statement if not given. */
   idleTransactionTimeout_ms?: number
-  /** How long a statement waits for a lock, in milliseconds; without it, as long as the role may. */
+  /** How long a statement waits for a lock, in milliseconds; without it, as long as it may run. */
   lockTimeout_ms?: number
   /**
    * How long a result may take, in milliseconds, before its connection is destroyed: a server that is frozen or

@@ -14,6 +14,7 @@ import { findModule, findModuleVersion } from '../../src/queries/modules.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { UNLIMITED } from '../support/lease.ts'
+import { lengthenKeys, longKey } from '../support/long-keys.ts'
 
 // What happens between the two queries of a page with large rows, and which rows are large; tests/http/large.test.ts has
 // the rest.
@@ -220,7 +221,8 @@ function mixedProject(project_id: string, prefix = ''): object[] {
   const visits = SMALL_AND_LARGE.map((text, i) => {
     const value = prefix + text
     const entry = { entry_id: `e${i}`, created_at: at(i), updated_at: at(i), entry_data: JSON.stringify(value) }
-    const view = { view_type: 'flowpage', page_id: 'p', page_key: value, page_index: 0, total_pages: 1 }
+    const page_key = text === 'small' ? value : longKey(`${prefix}${text[0]}`, text.length)
+    const view = { view_type: 'flowpage', page_id: 'p', page_key, page_index: 0, total_pages: 1 }
     const custom = { custom_event_name: 'n', custom_event_props: JSON.stringify({ value }) }
     return [
       { type: 'entry', ...ids, ...entry },
@@ -248,6 +250,7 @@ function mixedProject(project_id: string, prefix = ''): object[] {
 test('a page with large rows is the same as its rows one by one, in each list', async () => {
   const { db, url } = await emptyDatabase()
   await importInto(url, [...mixedProject('p'), ...mixedProject('other', 'other ')])
+  await lengthenKeys(url)
   for (const project_id of ['p', 'other']) {
     const erasures = SMALL_AND_LARGE.map((text, i) => ({
       ...{ project_id, erasure_id: `r${i}`, position: i + 1, contact_id: 'c', erased_at: at(0) },

@@ -9,7 +9,7 @@ const VIEW = {
   event_type: 'flowpage.viewed',
   view_type: 'flowpage',
   page_id: 'p',
-  page_key: 'k'.repeat(2_000),
+  page_key: 'k'.repeat(1_000),
   page_index: 0,
 }
 

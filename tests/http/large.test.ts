@@ -5,6 +5,7 @@ import { text as textOf } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { createTestApp, type TestApp, withExamples } from '../support/app.ts'
+import { lengthenKeys, longKey } from '../support/long-keys.ts'
 
 // Responses whose size no limit of the document bounds: a page ends before it has more than 8 MiB, and what is larger by
 // itself is sent part by part.
@@ -39,7 +40,7 @@ function* records(): Generator<object> {
         view_type: 'flowpage',
         page_id: `p${k}`,
         page_index: 1,
-        page_key: 'k'.repeat(1000 * Math.min(500, size_kB - k)),
+        page_key: longKey('k', 1000 * Math.min(500, size_kB - k)),
       }
       yield { type: 'event', ...entry, event_id: `${i}-${k}`, timestamp: at(k), event_type: 'flowpage.viewed', ...page }
     }
@@ -49,7 +50,7 @@ function* records(): Generator<object> {
   yield { type: 'contact', ...project, contact_id: 'escaped', identifiers: [] }
   yield { type: 'entry', ...entry, module_id: 'large', contact_id: 'escaped', created_at: at(0), updated_at: at(60) }
   for (let k = 0; k < 8; k += 1) {
-    const page = { view_type: 'flowpage', page_id: 'p', page_index: 1, page_key: '"'.repeat(500_000) }
+    const page = { view_type: 'flowpage', page_id: 'p', page_index: 1, page_key: longKey('"', 500_000) }
     yield { type: 'event', ...entry, event_id: `x${k}`, timestamp: at(k), event_type: 'flowpage.viewed', ...page }
   }
 }
@@ -58,7 +59,10 @@ let api: TestApp
 let address: URL
 beforeAll(async () => {
   api = await createTestApp({
-    fill: withExamples(records()),
+    fill: async (url, db) => {
+      await withExamples(records())(url, db)
+      await lengthenKeys(url)
+    },
     twins: false,
   })
   address = new URL(await api.listen())
