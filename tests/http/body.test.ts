@@ -605,6 +605,16 @@ test.each([
   },
 )
 
+test('a body in hundreds of chunks is one body', async () => {
+  const { app } = bodyReader()
+  app.post('/whole', async ({ body }) => body)
+  const json = JSON.stringify(Array.from({ length: 150 }, (_, i) => i))
+  const headers = { 'content-type': 'application/json' }
+  const payload = Readable.from([...json].map((character) => Buffer.from(character)))
+  const response = await app.inject({ method: 'POST', url: '/whole', headers, payload })
+  expect(response.body).toBe(json)
+})
+
 /** What the service sends until it closes the connection, to a request of recordCustomEvent. */
 async function exchange(headers: string[], body = '', version = '1.1'): Promise<string> {
   const { client } = await openConnection(api.app, { allowHalfOpen: true })
