@@ -28,11 +28,11 @@ export const MAX_VALUES = 200
 /** The same for each item of a batch on average: a valid one has 37. */
 export const MAX_VALUES_PER_ITEM = 50
 
-/** Parts of a body that are allowed whatever their length, of lines more, and the least length of the others on average. */
+/** How many parts of any length a body may have, one of lines more, and how long the others must be on average. */
 const SMALL_PARTS = 1_000
 const SMALL_PARTS_OF_LINES = 10_000
 const MIN_PART_bytes = 64
-/** After how many parts they are joined: a part of a byte takes hundreds. */
+/** So many parts are joined: a Buffer of one byte takes hundreds. */
 const JOINED_PARTS = 128
 
 /** How much of incomplete JSON bodies is kept: a client may take half a minute to send one. */
@@ -132,7 +132,8 @@ async function wholeOf(
   projectId: string,
 ): Promise<Buffer> {
   const check = partCheck(limit_bytes, SMALL_PARTS)
-  let parts: Buffer[] = []
+  const joined: Buffer[] = []
+  const parts: Buffer[] = []
   let kept_bytes = 0
   await new Promise<void>((resolve, reject) => {
     const onData = (part: Buffer) => {
@@ -141,11 +142,11 @@ async function wholeOf(
         arriving.take(projectId, part.length)
         kept_bytes += part.length
         parts.push(part)
-        if (parts.length === JOINED_PARTS) parts = [Buffer.concat(parts)]
+        if (parts.length === JOINED_PARTS) joined.push(Buffer.concat(parts.splice(0)))
       } catch (error) {
         // The rest is discarded.
         payload.off('data', onData)
-        parts = []
+        joined.length = parts.length = 0
         reject(error)
       }
     }
@@ -154,7 +155,7 @@ async function wholeOf(
     payload.once('end', resolve)
   }).finally(() => arriving.add(projectId, -kept_bytes))
   requireInTime(payload)
-  return Buffer.concat(parts)
+  return Buffer.concat([...joined, ...parts])
 }
 
 /**

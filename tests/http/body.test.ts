@@ -605,14 +605,19 @@ test.each([
   },
 )
 
-test('a body in hundreds of chunks is one body', async () => {
+test('a body in hundreds of chunks is one body, and copied twice at the most', async () => {
   const { app } = bodyReader()
   app.post('/whole', async ({ body }) => body)
-  const json = JSON.stringify(Array.from({ length: 150 }, (_, i) => i))
+  const json = JSON.stringify(Array.from({ length: 199 }, (_, i) => 1_000 + i))
   const headers = { 'content-type': 'application/json' }
   const payload = Readable.from([...json].map((character) => Buffer.from(character)))
+  const concat = vi.spyOn(Buffer, 'concat')
+  onTestFinished(() => concat.mockRestore())
   const response = await app.inject({ method: 'POST', url: '/whole', headers, payload })
   expect(response.body).toBe(json)
+  const copied = concat.mock.results.map(({ value }) => value.length).filter((length) => length < json.length)
+  expect(copied.length).toBeGreaterThan(0)
+  expect(copied.reduce((sum, length) => sum + length)).toBeLessThan(json.length)
 })
 
 /** What the service sends until it closes the connection, to a request of recordCustomEvent. */
