@@ -25,11 +25,12 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
       if (file === STDIO && stdout.isTTY) throw new InputError('Standard output is a terminal; name a file')
       const target = file === STDIO ? undefined : await newFile(file, force)
       const isBrokenPipe = watchOutput(stdout)
-      const progress = backupProgress(stderr, 'writing')
       try {
-        await onServer(config, async ({ url }) => {
+        await onServer(config, async ({ url }, signal) => {
+          const progress = backupProgress(stderr, 'writing', signal)
           const output = target?.stream ?? stdout
-          const rows = await withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))
+          const writing = withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))
+          const rows = await writing.finally(progress.stop)
           if (!target) return flush(stdout)
           await target.finish()
           await report(`The backup is in ${file}`, () => printRows(stdout, rowsOf(rows), ['table', 'rows']))
@@ -41,7 +42,6 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
         }
         throw target?.refusalOf(error) ?? described(error)
       } finally {
-        progress.stop()
         await target?.discard()
       }
     })

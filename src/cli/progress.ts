@@ -11,6 +11,9 @@ export interface Progress<P> {
   stop: () => void
 }
 
+const MEGABYTE = 1024 * 1024
+const BAR_characters = 30
+
 const SILENT = { update: () => {}, stop: () => {} }
 
 /** Stops the progress when the signal aborts, since the process may end before its work does: a terminal gets its cursor back. */
@@ -23,8 +26,6 @@ function untilAborted<P>({ update, stop }: Progress<P>, signal?: AbortSignal): P
     stop,
   }
 }
-const MEGABYTE = 1024 * 1024
-const BAR_characters = 30
 
 /** @param total_bytes size of the input if it is known, as for a file; a pipe says 0 */
 export function importProgress(stderr?: Output, total_bytes?: number, signal?: AbortSignal): Progress<ImportProgress> {
@@ -60,7 +61,7 @@ export function exportProgress(stdout: Output, stderr: Output, signal?: AbortSig
 export function backupProgress(
   stderr: Output,
   name: 'writing' | 'checking' | 'restoring',
-  signal?: AbortSignal,
+  signal: AbortSignal,
 ): Progress<BackupProgress> {
   if (!stderr.isTTY) return SILENT
   const line = new ProgressLine(stderr, name)

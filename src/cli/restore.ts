@@ -9,7 +9,7 @@ import { STDIO } from './arguments.ts'
 import { rowsOf } from './backup.ts'
 import type { Context } from './context.ts'
 import { openFile } from './import.ts'
-import { Interrupted, onServer } from './interruptible.ts'
+import { Interrupted, interruptible, onServer } from './interruptible.ts'
 import { InputError, printRows, report } from './output.ts'
 import { backupProgress } from './progress.ts'
 
@@ -26,12 +26,12 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
       const canRepeat = (await handle?.stat())?.isFile() ?? false
       const read = (work: (header: BackupHeader, reader: BackupReader) => Promise<Rows>) =>
         readBackup(handle?.createReadStream({ autoClose: false, ...(canRepeat && { start: 0 }) }) ?? stdin, work)
-      const checked = async (header: BackupHeader, reader: BackupReader) => {
-        const { taken_at, version, postgresql } = header
-        stderr.write(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}\n`)
-        const progress = backupProgress(stderr, 'checking')
-        return checkBackup(reader, { onProgress: progress.update }).finally(progress.stop)
-      }
+      const checked = ({ taken_at, version, postgresql }: BackupHeader, reader: BackupReader) =>
+        interruptible((unlessInterrupted, signal) => {
+          stderr.write(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}\n`)
+          const progress = backupProgress(stderr, 'checking', signal)
+          return unlessInterrupted(() => checkBackup(reader, { onProgress: progress.update })).finally(progress.stop)
+        })
       let isRestored = false
       const restored = (header: BackupHeader, reader: BackupReader) =>
         onServer(config, async ({ url }, signal) => {

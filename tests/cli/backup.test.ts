@@ -498,6 +498,20 @@ describe('restore', () => {
     )
   })
 
+  test('that is interrupted while it checks a backup says so', async () => {
+    const child = startShell('exec node src/cli/main.ts restore - --check', {})
+    const closed = once(child, 'close')
+    child.stdin.on('error', () => {})
+    child.stdin.write(bytes.subarray(0, -100))
+    let output = ''
+    for await (const chunk of child.stderr) {
+      output += chunk
+      if (/^Backup of .*\n$/.test(output)) child.kill('SIGINT')
+    }
+    expect((await closed)[0]).toBe(130)
+    expect(output).toMatch(/^Backup of .*\nflowtrail: interrupted\n$/)
+  })
+
   test('that is interrupted when everything is restored says so', async () => {
     const target = await database()
     const child = startShell('exec node src/cli/main.ts restore -', { DATABASE_URL: target.url })

@@ -112,14 +112,14 @@ test('is silent when stderr is not a terminal', () => {
 
 test.each<[string, (signal: AbortSignal) => { update: () => void; stop: () => void }]>([
   [
-    'an import',
+    'import',
     (signal) => {
       const { update, stop } = importProgress(stderr, undefined, signal)
       return { update: () => update({ phase: 'merging', bytes: 1, lines: 2, merged_lines: 1, step: 'events' }), stop }
     },
   ],
   [
-    'an export',
+    'export',
     (signal) => {
       const { update, stop } = exportProgress(file, stderr, signal)
       seconds(1)
@@ -127,13 +127,13 @@ test.each<[string, (signal: AbortSignal) => { update: () => void; stop: () => vo
     },
   ],
   [
-    'a restore',
+    'restore',
     (signal) => {
       const { update, stop } = backupProgress(stderr, 'restoring', signal)
       return { update: () => update({ table: 'events', bytes: 1 }), stop }
     },
   ],
-])('that of %s which is interrupted gives the cursor back, and writes no more', (_, start) => {
+])('an interrupted %s gives the cursor back, and writes no more', (_, start) => {
   const interruption = new AbortController()
   const { update, stop } = start(interruption.signal)
   update()
