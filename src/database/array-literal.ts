@@ -5,17 +5,24 @@ const ESCAPED = /[\u0000-\u001f\p{Cs}]/u
 const [QUOTE, BACKSLASH] = Buffer.from('"\\')
 
 /**
- * Writes an array as PostgreSQL reads it. That of JSON differs in its brackets, and `JSON.stringify` takes a tenth of the time
- * that pg takes for long texts with quotes.
+ * Writes an array as PostgreSQL reads it. That of JSON differs in its brackets, and `JSON.stringify` takes a thirteenth of the
+ * time that pg takes for long texts with quotes.
  *
  * @param values of one type
- * @returns the values themselves if they are bytes, which pg writes
+ * @returns the values themselves if JSON cannot hold them, as bytes: pg writes those
  */
 export function arrayLiteral(values: readonly unknown[]): string | readonly unknown[] {
-  if (values.some(Buffer.isBuffer)) return values
+  if (!values.every(isOfJson)) return values
   const items = values.some(isEscaped) ? values.map(itemOf).join(',') : JSON.stringify(values).slice(1, -1)
   return `{${items}}`
 }
+
+const isOfJson = (value: unknown) =>
+  value === null ||
+  value === undefined ||
+  typeof value === 'string' ||
+  typeof value === 'boolean' ||
+  Number.isFinite(value)
 
 const isEscaped = (value: unknown): value is string => typeof value === 'string' && ESCAPED.test(value)
 

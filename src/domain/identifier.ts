@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { codePoints, hasCodePoints, isStorable } from './text.ts'
+import { exceedsCodePoints, hasCodePoints, isStorable } from './text.ts'
 
 /** An identifier of a contact as posted or imported; `value` is JSON text. */
 export interface Identifier {
@@ -42,7 +42,7 @@ function lengthWithoutZeros(digits: string): number {
  */
 export function canonicalValue(text: string): CanonicalValue {
   if (!isStorable(text)) return { ok: false, issue: 'must not hold NUL or a lone surrogate' }
-  if (codePoints(text) > MAX_VALUE_code_points) {
+  if (exceedsCodePoints(text, MAX_VALUE_code_points)) {
     return { ok: false, issue: `must be at most ${MAX_VALUE_code_points} characters long` }
   }
   let value: unknown

@@ -5,9 +5,12 @@ export function codePoints(text: string): number {
   return count
 }
 
-/** Whether the text has 1 to `max` code points. They are counted only if there are more UTF-16 units than that. */
-export const hasCodePoints = (text: string, max: number): boolean =>
-  text !== '' && (text.length <= max || codePoints(text) <= max)
+/** Whether the text has more than `max` code points. They are counted only if the UTF-16 units, at most two each, do not tell. */
+export const exceedsCodePoints = (text: string, max: number): boolean =>
+  text.length > max && (text.length > 2 * max || codePoints(text) > max)
+
+/** Whether the text has 1 to `max` code points. */
+export const hasCodePoints = (text: string, max: number): boolean => text !== '' && !exceedsCodePoints(text, max)
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this matches
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/

@@ -330,18 +330,18 @@ export class Recorder {
 
   /**
    * For a batch that one of its events makes fail: alone, only that event does. Once one is locked, later events of its
-   * project are left out too, so that they do not overtake it. Once the database is away, the others fail as well, since each
-   * would wait for it.
+   * project are left out too, so that they do not overtake it. Once a connection fails, the others fail as well: were the
+   * database away, each would wait for it.
    */
   async #recordOneByOne(events: readonly EventToRecord[], lockTimeout_ms?: number): Promise<RecorderOutcome[]> {
     const outcomes: RecorderOutcome[] = []
     const lockedProjects = new Set<string>()
-    let away: RecorderOutcome | undefined
+    let outage: RecorderOutcome | undefined
     for (const event of events) {
-      const known = away ?? (lockedProjects.has(event.project_id) ? LOCKED : undefined)
+      const known = outage ?? (lockedProjects.has(event.project_id) ? LOCKED : undefined)
       const [outcome] = known ? [known] : await this.#record([event], lockTimeout_ms)
       if (outcome?.status === 'locked') lockedProjects.add(event.project_id)
-      if (outcome?.status === 'failed' && isOutage(outcome.error)) away = outcome
+      if (outcome?.status === 'failed' && isOutage(outcome.error)) outage = outcome
       outcomes.push(outcome as RecorderOutcome)
     }
     return outcomes

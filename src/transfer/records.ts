@@ -3,7 +3,7 @@ import { CUSTOM_EVENT, customEventPropsIssue, PAGE_VIEWED } from '../domain/even
 import { canonicalValue, type Identifier, identifierKeyIssue } from '../domain/identifier.ts'
 import { isJson } from '../domain/json-syntax.ts'
 import { hasManyValues } from '../domain/json-values.ts'
-import { codePoints, hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
+import { exceedsCodePoints, hasCodePoints, hasControlCharacter, idIssue, isStorable } from '../domain/text.ts'
 import { MAX_AHEAD_ms, parseTimestamp } from '../domain/timestamp.ts'
 import type { RecordIssue } from './issues.ts'
 
@@ -170,7 +170,7 @@ const label: Reader<string> = (value, pointer, limits) => {
 /** Of a page. An entry's furthest page is stored with each of its events. */
 const pageText: Reader<string> = (value, pointer, limits) => {
   const read = text(value, pointer, limits)
-  if (codePoints(read) > MAX_PAGE_code_points) {
+  if (exceedsCodePoints(read, MAX_PAGE_code_points)) {
     throw new InvalidField(pointer, `must be at most ${MAX_PAGE_code_points} characters long`)
   }
   return read

@@ -56,6 +56,25 @@ test('of numbers, booleans and times is read as it was', async () => {
   expect(Date.parse(String(time))).toBe(Date.parse('2026-03-01T09:41:12.345Z'))
 })
 
+test.each<[string, unknown[], unknown]>([
+  [
+    'integer',
+    [
+      [1, 2],
+      [3, null],
+    ],
+    [
+      [1, 2],
+      [3, null],
+    ],
+  ],
+  ['bigint', [null, 7n], [null, 7]],
+  ['real', [Number.NaN, 1], ['NaN', 1]],
+])('%s that JSON has not are left to pg', async (type, values, stored) => {
+  expect(arrayLiteral(values)).toBe(values)
+  expect(await read(type, arrayLiteral(values))).toEqual(stored)
+})
+
 test('bytes are left to pg', async () => {
   const digests = [null, Buffer.from([0, 255, 92]), Buffer.alloc(0)]
   expect(arrayLiteral(digests)).toBe(digests)

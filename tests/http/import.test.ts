@@ -2,12 +2,14 @@ import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { setImmediate } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
+import { Turns } from '../../src/domain/turns.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
@@ -235,6 +237,27 @@ test('a key that is revoked while a body arrives imports nothing', async () => {
     ...{ method: 'POST', url: PATH, payload: body, headers: { 'x-api-key': key, 'content-type': NDJSON } },
   })
   expect([response.statusCode, await rowCounts(api.db)]).toEqual([401, before])
+})
+
+test('may leave a turn to others before it reads each line', async () => {
+  const next = vi.spyOn(Turns.prototype, 'next')
+  onTestFinished(() => next.mockRestore())
+  // Whoever takes a turn comes before the next line.
+  let [taking, most] = [0, 0]
+  next.mockImplementation(async () => {
+    taking += 1
+    most = Math.max(most, taking)
+    await setImmediate()
+    taking -= 1
+  })
+  const contacts = ['one', 'two', 'three'].map((name) => ({
+    type: 'contact',
+    contact_id: name,
+    identifiers: [{ key: 'email', value: `"${name}@turns.example.com"` }],
+  }))
+  expect((await send(contacts)).statusCode).toBe(200)
+  expect(next).toHaveBeenCalledTimes(3)
+  expect([taking, most]).toEqual([0, 1])
 })
 
 test('the media type must be given', async () => {

@@ -28,6 +28,7 @@ test.each([
   ['abc', 2, false],
   ['😀😀', 2, true],
   ['😀😀😀', 2, false],
+  ['aaaaa', 2, false],
 ])('hasCodePoints(%j, %i) is %s', (text, max, fits) => {
   expect(hasCodePoints(text, max)).toBe(fits)
 })
