@@ -27,7 +27,15 @@ const UNAVAILABLE_CODES = new Set([
 ])
 
 /** The functions of Citus that report a node which broke off in the middle of a statement, as an internal error. */
-const NODE_LOST = ['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements']
+const NODE_LOST = ['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements', 'InitializeCopyShardState']
+
+/** What Citus passes on of a node's error in a COPY, without its code (`ReportCopyError`), when the node breaks off or cancels it. */
+const COPY_LOST = /^(terminating connection|canceling statement|the database system is) /
+
+function isNodeLost({ code, routine, message }: pg.DatabaseError): boolean {
+  if (code !== 'XX000' || routine === undefined) return false
+  return NODE_LOST.includes(routine) || (routine === 'ReportCopyError' && COPY_LOST.test(message))
+}
 
 const isServerError = (error: unknown): error is pg.DatabaseError & { code: string } =>
   error instanceof pg.DatabaseError && typeof error.code === 'string'
@@ -42,8 +50,7 @@ const isAfterEnd = (error: unknown) => error instanceof Error && /^Cannot use a 
 /** Whether an error means that the database is unavailable for now: the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
   if (isServerError(error)) {
-    const isNodeLost = error.code === 'XX000' && NODE_LOST.includes(error.routine ?? '')
-    return UNAVAILABLE_CLASSES.has(error.code.slice(0, 2)) || UNAVAILABLE_CODES.has(error.code) || isNodeLost
+    return UNAVAILABLE_CLASSES.has(error.code.slice(0, 2)) || UNAVAILABLE_CODES.has(error.code) || isNodeLost(error)
   }
   if (error instanceof AggregateError) return error.errors.some(isUnavailable)
   if (!(error instanceof Error)) return false

@@ -53,16 +53,20 @@ describe('an error of PostgreSQL', () => {
   })
 })
 
-test.each(['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements'])(
-  'the internal error of Citus by %s, when a node breaks off, is an outage',
-  (routine) => {
-    const error = Object.assign(new pg.DatabaseError('SSL SYSCALL error: EOF detected', 0, 'error'), {
-      code: 'XX000',
-      routine,
-    })
-    expect(isUnavailable(error)).toBe(true)
-  },
-)
+test.each([
+  ['ReportResultError', 'SSL SYSCALL error: EOF detected', true],
+  ['ErrorIfPostCommitFailedShardPlacements', 'failure on connection', true],
+  ['InitializeCopyShardState', 'could not connect to any active placements', true],
+  ['ReportCopyError', 'terminating connection due to administrator command', true],
+  ['ReportCopyError', 'canceling statement due to lock timeout', true],
+  ['ReportCopyError', 'the database system is shutting down', true],
+  ['ReportCopyError', 'duplicate key value violates unique constraint "terminating connection "', false],
+  ['elog_finish', 'terminating connection due to administrator command', false],
+  [undefined, 'terminating connection due to administrator command', false],
+])('of the internal errors of Citus, that of %s "%s" is an outage: %s', (routine, message, expected) => {
+  const error = Object.assign(new pg.DatabaseError(message, 0, 'error'), { code: 'XX000', routine })
+  expect(isUnavailable(error)).toBe(expected)
+})
 
 describe('a connection that cannot be opened', () => {
   /** What a query on this address fails with. */
