@@ -19,8 +19,9 @@ const LOCKED_REST_ms = 1_000
 /** How often a query that failed is reported. */
 const REPORT_INTERVAL_ms = 60_000
 
-const ANOTHER_SERVER =
-  'it is another server than before, as behind a balancer: each URL of DATABASE_REPLICA_URLS must lead to one'
+const ONE_SERVER = 'each URL of DATABASE_REPLICA_URLS must lead to one'
+const ANOTHER_SERVER = `it is another server than before, as behind a balancer: ${ONE_SERVER}`
+export const SEVERAL_SERVERS = `it is several servers, as behind a balancer: ${ONE_SERVER}`
 
 /** The most that a replica may be behind, by time: what it lacks of the writes of other processes. */
 export const MAX_LAG_ms = 1_000

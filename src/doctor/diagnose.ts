@@ -6,9 +6,10 @@ import { adviceFor, messageOf } from '../database/advice.ts'
 import { connect, transactionPooler, withPool } from '../database/open.ts'
 import { createPool, securityOf } from '../database/pool.ts'
 import { asPooler, usesPooler } from '../database/pooler-client.ts'
-import { nameOfDatabase } from '../database/replica.ts'
+import { nameOfDatabase, SEVERAL_SERVERS } from '../database/replica.ts'
 import { Replicas } from '../database/replicas.ts'
 import { keepsSessions } from '../database/sessions.ts'
+import { readServerState } from '../database/wal-position.ts'
 import { FLOWTRAIL } from '../release.ts'
 import { checkDocument } from './document.ts'
 import { type CheckedFinding, error, type Finding, ok, warning } from './findings.ts'
@@ -104,6 +105,20 @@ async function checkPooler(url: string, setting: string): Promise<Finding> {
   }
 }
 
+/** So many connections lead to several servers, if a balancer chooses one for each. */
+const BALANCED_CONNECTIONS = 4
+
+/** What is wrong with a URL whose connections do not all lead to one server. */
+async function balancing(url: string): Promise<string | undefined> {
+  const pool = createPool(asPooler(url), { max: BALANCED_CONNECTIONS, ...TIMEOUTS })
+  try {
+    const states = await Promise.all(Array.from({ length: BALANCED_CONNECTIONS }, () => readServerState(pool)))
+    return new Set(states.map(({ instance }) => instance)).size > 1 ? SEVERAL_SERVERS : undefined
+  } finally {
+    await pool.end()
+  }
+}
+
 /** Judges a replica as the server does. */
 async function checkReplica(url: string, primaryUrl: string): Promise<Finding> {
   const name = nameOfDatabase(url)
@@ -113,7 +128,7 @@ async function checkReplica(url: string, primaryUrl: string): Promise<Finding> {
   const replicas = new Replicas({ url: asPooler(primaryUrl), db }, [asPooler(url)], { onChange })
   try {
     replicas.start()
-    const problem = await judged.promise
+    const problem = (await judged.promise) ?? (await balancing(url))
     if (problem !== undefined) return error(`${name}: ${problem}`, 'See docs/operations.md#read-replicas')
   } finally {
     await replicas.close()

@@ -16,6 +16,7 @@ export type WorkerFunctions = {
   start: (assignment: Assignment) => void
   stop: () => void
   onRefusal: (address: string) => void
+  ping: () => void
   collectMetrics: CollectMetrics
 }
 

@@ -23,6 +23,7 @@ const supervisor = new Channel<SupervisorFunctions>(process, {
   start: assigned.resolve,
   stop: () => stopped.abort(),
   onRefusal: (address) => onRefusal(address),
+  ping: () => {},
   collectMetrics: async () => (await collecting.promise)(),
 } satisfies WorkerFunctions)
 

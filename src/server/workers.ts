@@ -1,7 +1,7 @@
 import cluster, { type Worker } from 'node:cluster'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createRegistry } from '../http/metrics.ts'
+import { createRegistry, measureWorkers } from '../http/metrics.ts'
 import { requestCounter } from '../http/rate-limit.ts'
 import { WorkerMetrics } from '../http/worker-metrics.ts'
 import { describeRelease } from '../release.ts'
@@ -18,6 +18,11 @@ const MIN_WAIT_ms = 1_000
 const MAX_WAIT_ms = 30_000
 /** How long a worker may take to tell its metrics, before those that it told last count. */
 const METRICS_TIMEOUT_ms = 1_000
+/** How often a worker is asked whether it responds. */
+const PING_INTERVAL_ms = 5_000
+/** After how many pings without a response a worker counts as missing, and after how many it is killed. */
+const MISSING_AFTER_pings = 2
+const KILLED_AFTER_pings = 6
 
 /** A worker from its start to its end. */
 interface Member {
@@ -25,6 +30,8 @@ interface Member {
   channel: Channel<WorkerFunctions>
   /** When it began to listen, on the clock of performance.now(); undefined before. */
   listening_ms?: number
+  /** How many pings it has not responded to since its last response. */
+  missedPings: number
   /** Why it could not listen. */
   failure?: string
   ended: Promise<End>
@@ -53,7 +60,9 @@ export class Workers {
   readonly #done: Promise<void>[]
   /** The ends, not in order, of workers that were to drain. */
   readonly #cutOff: string[] = []
-  readonly #metrics = new WorkerMetrics(createRegistry(describeRelease()))
+  /** How many have ended and were replaced. */
+  replaced = 0
+  readonly #metrics: WorkerMetrics
   readonly #countRequest = requestCounter()
 
   constructor(count: number, assignment: Omit<Assignment, 'worker'>, log: Running['log']) {
@@ -61,6 +70,9 @@ export class Workers {
     this.#assignment = assignment
     this.#log = log
     this.#failure.promise.catch(() => {})
+    const registry = createRegistry(describeRelease())
+    measureWorkers(registry, this)
+    this.#metrics = new WorkerMetrics(registry)
     cluster.setupPrimary({ exec: WORKER, args: [], serialization: 'advanced' })
     this.#done = Array.from({ length: count }, (_, i) => this.#keep(i + 1))
   }
@@ -68,6 +80,14 @@ export class Workers {
   /** Resolves to the URL of the API when each worker listens or has failed to. */
   get listening(): Promise<string> {
     return this.#listening.promise
+  }
+
+  /** How many serve, and how many of those that should do not. */
+  get states(): { serving: number; missing: number } {
+    const isServing = ({ listening_ms, missedPings }: Member) =>
+      listening_ms !== undefined && missedPings < MISSING_AFTER_pings
+    const serving = [...this.#members.values()].filter(isServing).length
+    return { serving, missing: this.#count - serving }
   }
 
   /** Rejects when no worker can listen. */
@@ -89,10 +109,12 @@ export class Workers {
   }
 
   #killAll(): void {
-    for (const [worker, { child }] of this.#members) {
-      this.#log.error({ worker }, 'killing the worker, which has not ended in time')
-      child.process.kill('SIGKILL')
-    }
+    for (const [worker, member] of this.#members) this.#kill(worker, member, 'has not ended in time')
+  }
+
+  #kill(worker: number, { child }: Member, reason: string): void {
+    this.#log.error({ worker }, `killing the worker, which ${reason}`)
+    child.process.kill('SIGKILL')
   }
 
   async #keep(worker: number): Promise<void> {
@@ -108,6 +130,9 @@ export class Workers {
         return
       }
       if (!hasListened) this.#setFailed(worker, failure ?? end)
+      // The server ends.
+      if (this.#failed.size === this.#count) return
+      this.replaced += 1
       early = hasListened && performance.now() - listening_ms >= STABLE_ms ? 0 : early + 1
       // One that has listened is replaced at once, unless the one before it ended too soon as well.
       const waits = early - (hasListened ? 1 : 0)
@@ -138,6 +163,7 @@ export class Workers {
     const channel = new Channel<WorkerFunctions>(child, {
       onListening: (url) => {
         member.listening_ms = performance.now()
+        this.#watch(worker, member)
         this.#setListening(worker, url)
       },
       onFailure: (message) => {
@@ -163,8 +189,24 @@ export class Workers {
     })
     ended.then(() => channel.close())
     channel.call('start', this.#assignmentOf(worker)).catch(() => {})
-    const member: Member = { child, channel, ended }
+    const member: Member = { child, channel, missedPings: 0, ended }
     return member
+  }
+
+  /** Kills a worker that does not respond any longer: requests on its connections would wait for ever. */
+  #watch(worker: number, member: Member): void {
+    const ping = () => {
+      if (member.missedPings === KILLED_AFTER_pings) {
+        this.#kill(worker, member, `has not responded for ${(KILLED_AFTER_pings * PING_INTERVAL_ms) / 1_000} s`)
+      }
+      member.missedPings += 1
+      const onResponse = () => {
+        member.missedPings = 0
+      }
+      member.channel.call('ping', undefined).then(onResponse, () => {})
+    }
+    const timer = setInterval(ping, PING_INTERVAL_ms)
+    member.ended.then(() => clearInterval(timer))
   }
 
   #assignmentOf(worker: number): Assignment {

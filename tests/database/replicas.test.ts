@@ -368,6 +368,27 @@ test('flowtrail doctor judges each replica', async () => {
   ])
 })
 
+test('flowtrail doctor refuses a balancer of several replicas', async () => {
+  let connections = 0
+  const balancer = createServer((client) => {
+    connections += 1
+    const server = connectTo(connections % 2 === 0 ? first.port : second.port, 'localhost')
+    client.pipe(server).pipe(client)
+    for (const socket of [client, server]) socket.on('error', () => {})
+  })
+  await once(balancer.listen(0, 'localhost'), 'listening')
+  onTestFinished(() => void balancer.close())
+  const { port } = balancer.address() as AddressInfo
+  const DATABASE_REPLICA_URLS = Object.assign(new URL(urlOf(first)), { port }).href
+  const config = readConfig({ DATABASE_URL: urlOf(postgres), DATABASE_REPLICA_URLS })
+  const findings: CheckedFinding[] = []
+  for await (const finding of diagnose(urlOf(postgres), 'http://127.0.0.1:1', config)) findings.push(finding)
+  expect(findings.find(({ check }) => check === 'replica')).toMatchObject({
+    status: 'error',
+    finding: `localhost:${port}/${DATABASE}: it is several servers, as behind a balancer: each URL of DATABASE_REPLICA_URLS must lead to one`,
+  })
+})
+
 test('a replica that ends, one that is promoted, and one that is ahead of that, are left out', async () => {
   const ended = once(first.process, 'exit')
   first.process.kill('SIGQUIT')

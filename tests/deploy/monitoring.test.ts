@@ -20,8 +20,11 @@ interface Document {
   components: { parameters: Record<string, { name: string }> }
 }
 
-/** The metrics that only a server with replicas has: tests/http/replicas.test.ts looks for them. */
-const OF_REPLICAS = /\bflowtrail_(?:replica|server_reads)_\w+/
+/**
+ * The metrics that only a server with replicas or workers has: tests/http/replicas.test.ts and
+ * tests/faults/trials/workers.test.ts look for them.
+ */
+const OF_SOME = /\bflowtrail_(?:replica_|server_reads_|workers)\w*/
 
 interface Dashboard {
   panels: { title: string; targets?: { expr: string }[] }[]
@@ -116,7 +119,7 @@ scrape_configs:
     const targets = panels.flatMap(({ title, targets = [] }) => targets.map(({ expr }) => ({ title, expr })))
     expect(targets.length).toBeGreaterThan(20)
     const empty = []
-    for (const { title, expr } of targets.filter(({ expr }) => !OF_REPLICAS.test(expr))) {
+    for (const { title, expr } of targets.filter(({ expr }) => !OF_SOME.test(expr))) {
       const expression = expr.replaceAll('$__rate_interval', '5m').replaceAll('$instance', '.*')
       if ((await query(expression)).length === 0) empty.push([title, expression])
     }
@@ -129,7 +132,7 @@ scrape_configs:
     )
     const names = new Set(texts.join().match(/\b(flowtrail|nodejs|process)_\w+/g))
     expect(names.size).toBeGreaterThan(15)
-    for (const name of names) if (!OF_REPLICAS.test(name)) expect(await query(name), name).not.toEqual([])
+    for (const name of names) if (!OF_SOME.test(name)) expect(await query(name), name).not.toEqual([])
     expect(await query('ALERTS{alertstate="firing"}')).toEqual([])
   })
 })

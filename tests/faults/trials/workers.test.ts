@@ -318,6 +318,27 @@ test('a worker that does not respond keeps its metrics, and does not keep others
   expect(await countAt()).toBe(3)
 })
 
+test('a worker that goes on not to respond is killed and replaced', { timeout: 90_000 }, async () => {
+  await start()
+  const [one] = await openBoth()
+  const workers = async () => {
+    const metrics = parseMetrics((await one.get('/metrics')).body, 0)
+    const states = ['serving', 'missing'].map((state) => sum(metrics, 'flowtrail_workers', { state }))
+    return [...states, sum(metrics, 'flowtrail_workers_replaced_total')]
+  }
+  expect(await workers()).toEqual([2, 0, 0])
+  const pid = pidOf(2)
+  process.kill(pid, 'SIGSTOP')
+  await expect.poll(workers, { timeout: 30_000 }).toEqual([1, 1, 0])
+  await expect.poll(workers, { timeout: 60_000 }).toEqual([2, 0, 1])
+  const ends = log().flatMap(({ msg }) => (/^killing|; starting/.test(msg) ? [msg] : []))
+  expect(ends).toEqual([
+    'killing the worker, which has not responded for 30 s',
+    `worker 2 (pid ${pid}) was ended by SIGKILL; starting another in 0 s`,
+  ])
+  await openBoth()
+})
+
 test('RATE_LIMIT_PER_MINUTE is that of all workers', async () => {
   await start({ RATE_LIMIT_PER_MINUTE: '10' })
   const responses = await Promise.all(Array.from({ length: 30 }, () => send(MODULES)))
@@ -406,10 +427,11 @@ test.each(['PORT', 'ADMIN_PORT'])('a %s in use is one line and status 1', async 
   await once(other.listen(0, '127.0.0.1'), 'listening')
   onTestFinished(() => void other.close())
   const { port } = other.address() as AddressInfo
-  const settings = { DATABASE_URL: database.url, WORKERS: '2', PORT: '0', LOG_LEVEL: 'silent' }
-  expect(await flowtrailProcessWith({ ...settings, [setting]: String(port) })('serve')).toEqual({
+  const settings = { DATABASE_URL: database.url, WORKERS: '2', PORT: '0', LOG_LEVEL: 'error' }
+  const ended = await flowtrailProcessWith({ ...settings, [setting]: String(port) })('serve')
+  expect(ended.stdout).not.toMatch(/starting another.*starting another/s)
+  expect(ended).toMatchObject({
     status: 1,
-    stdout: '',
     stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set ${setting} to another, e.g. ${setting}=${port + 1}\n`,
   })
 })
