@@ -124,6 +124,8 @@ demo `,
 
   // The next three wait for seconds, together.
   test.concurrent('--watch goes on while the database is away, and shows it again afterwards', async ({
+    // Of the test: that of the file polls for the one that began last, which may have ended.
+    expect,
     onTestFinished,
   }) => {
     const proxy = await createDatabaseProxy(api.databaseUrl)
