@@ -72,6 +72,9 @@ export const isCancelled = (error: unknown): boolean => isServerError(error) && 
 /** Whether a lock was not available within the lock timeout. */
 export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'
 
+/** Whether a setting cannot have the value, as on a platform that lacks what it sets. */
+export const isInvalidSetting = (error: unknown): boolean => isServerError(error) && error.code === '22023'
+
 /**
  * Whether a prepared statement was planned before the type of one of its columns changed. Prepared again, it succeeds.
  * PostgreSQL uses the code for other unsupported features, too, and names the function that raised the error.

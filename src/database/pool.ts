@@ -3,6 +3,7 @@ import type { Kysely } from 'kysely'
 import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import { Client, destroySocket, socketOf } from './client.ts'
+import { isInvalidSetting } from './failures.ts'
 import { poolerClient, usesPooler } from './pooler-client.ts'
 import { typeParsers } from './type-parsers.ts'
 
@@ -35,10 +36,9 @@ export const IDLE_TRANSACTION_TIMEOUT_ms = 60_000
  * limit would go on when its command was killed, and keep locked what it has locked.
  */
 const watchClient = (client: pg.ClientBase) =>
-  client.query("SET client_connection_check_interval = '1s'").catch((error: pg.DatabaseError) => {
-    if (error.code !== INVALID_PARAMETER_VALUE) throw error
+  client.query("SET client_connection_check_interval = '1s'").catch((error) => {
+    if (!isInvalidSetting(error)) throw error
   })
-const INVALID_PARAMETER_VALUE = '22023'
 
 /** After how long without a packet TCP sends one, in milliseconds. The networks of clouds forget connections that rest for some minutes. */
 const KEEP_ALIVE_DELAY_ms = 60_000
@@ -52,7 +52,7 @@ export interface PoolOptions {
   statementTimeout_ms?: number
   /** How long PostgreSQL lets a transaction wait for its next statement, in milliseconds; as long as a statement if not given. */
   idleTransactionTimeout_ms?: number
-  /** How long a statement waits for a lock, in milliseconds; without it, as long as it may run. */
+  /** How long a statement waits for a lock, in milliseconds; without it, what the server or the role says. */
   lockTimeout_ms?: number
   /**
    * How long a result may take, in milliseconds, before its connection is destroyed: a server that is frozen or
