@@ -190,6 +190,10 @@ export class Replicas {
     if (state.database !== this.#primaryServer?.database) return 'it is not of the database of DATABASE_URL'
     if (!state.is_standby) return 'it is no standby server; it may have been promoted'
     if (state.wal_position === null) return 'it does not replay the log of a primary server'
+    const { timeline } = this.#primaryServer
+    if (timeline !== null && state.timeline !== null && timeline !== state.timeline) {
+      return 'it follows another server than DATABASE_URL, as after a failover'
+    }
     if (isAhead === undefined) return NOT_COMPARED
     if (isAhead) return 'it has replayed what the primary server has not written, as after a failover'
     return undefined

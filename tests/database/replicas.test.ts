@@ -32,6 +32,7 @@ beforeAll(async () => {
   await onServer(urlOf(postgres, 'postgres'), `CREATE DATABASE ${DATABASE}`)
   await on(postgres, 'CREATE TABLE numbers (number integer)')
   await on(postgres, 'CREATE TABLE locked (number integer)')
+  await on(postgres, "CREATE ROLE visitor LOGIN PASSWORD 'visitor'")
 })
 afterAll(() => postgres.stop())
 
@@ -344,7 +345,6 @@ test('a standby of another kind of replication is left out', async () => {
 })
 
 test('a role without privileges may ask for what replicas are compared by', async () => {
-  await on(postgres, "CREATE ROLE visitor LOGIN PASSWORD 'visitor'")
   const asVisitor = (server: Pick<TcpPostgres, 'url'>) => server.url('visitor', DATABASE)
   const own = new Replicas({ url: asVisitor(postgres), db: primary }, [asVisitor(first)])
   onTestFinished(() => own.close())
@@ -410,10 +410,12 @@ test('a replica that ends, one that is promoted, and one that is ahead of that, 
   const read = async () => (await readServerState(replayed)).wal_position
   await expect.poll(read).toBeGreaterThanOrEqual(position)
   const ahead = 'it has replayed what the primary server has not written, as after a failover'
-  const openAfterFailover = async (expected: string) => {
+  const openAfterFailover = async (expected: string, user = 'visitor') => {
     const problems: unknown[] = []
     const onChange = (_: string, problem: string | undefined) => problems.push(problem)
-    const own = new Replicas({ url: urlOf(second), db: primary }, [urlOf(first)], { onChange })
+    const own = new Replicas({ url: second.url(user, DATABASE), db: primary }, [first.url(user, DATABASE)], {
+      onChange,
+    })
     onTestFinished(() => own.close())
     own.start()
     await expect.poll(() => problems.at(-1)).toBe(expected)
@@ -424,5 +426,7 @@ test('a replica that ends, one that is promoted, and one that is ahead of that, 
   await on(second, 'CREATE TABLE longer AS SELECT * FROM generate_series(1, 100000)')
   await openAfterFailover('it is more than a second behind')
   expect(problems.at(-1)).toBe(ahead)
+  // A role that may read statistics sees whom it follows.
+  await openAfterFailover('it follows another server than DATABASE_URL, as after a failover', 'admin')
   expect(own.databaseFor('one')).toBe(primary)
 })
