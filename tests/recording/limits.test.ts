@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type pg from 'pg'
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
@@ -126,4 +126,57 @@ test('once the database is away, what is recorded one by one fails without waiti
   const recorded = Array.from({ length: 5 }, () => recorder.record('a', parsedEvent()))
   for (const one of recorded) expect(await isRefused(one)).toBe(true)
   expect(connect).toHaveBeenCalledTimes(2)
+})
+
+test('an observer is told of each event when it comes, and of the same with its batch', async () => {
+  const told: unknown[] = []
+  const observer: RecorderObserver = {
+    ...NO_OBSERVER,
+    onQueue: (event) => void told.push(['queued', event]),
+    aroundBatch: (batch, record) => {
+      told.push(['batch', ...batch.events])
+      return record()
+    },
+  }
+  const recorder = new Recorder(failingPool(outage()).pool, {}, observer)
+  const recorded = [recorder.record('a', parsedEvent()), recorder.record('b', parsedEvent())]
+  const [first, second] = told.map((one) => (one as [string, object])[1])
+  expect(told).toEqual([
+    ['queued', first],
+    ['queued', second],
+  ])
+  await Promise.allSettled(recorded)
+  expect(told.slice(2)).toEqual([['batch', first, second]])
+  expect(told[2]).toSatisfy(([, one, other]) => one === first && other === second)
+})
+
+test('expired events are looked for only while some wait', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const recorder = new Recorder(failingPool(outage()).pool)
+  expect(vi.getTimerCount()).toBe(0)
+  const recorded = recorder.record('a', parsedEvent())
+  expect(vi.getTimerCount()).toBe(1)
+  await expect(recorded).rejects.toThrow('nobody listens')
+  vi.advanceTimersByTime(1_000)
+  expect(vi.getTimerCount()).toBe(0)
+})
+
+test('an event is refused once it has waited for too long, by the second', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const onOverload = vi.fn()
+  const recorder = new Recorder(exhaustedPool(2).pool, { maxQueueWait_ms: 2_500 }, { ...NO_OBSERVER, onOverload })
+  // In a batch, whose connection never comes.
+  expect(await isRefused(recorder.record('a', parsedEvent()))).toBe(false)
+  const waiting = recorder.record('a', parsedEvent())
+  waiting.catch(() => {})
+  const refused: boolean[] = []
+  for (let second = 1; second <= 3; second += 1) {
+    vi.advanceTimersByTime(1_000)
+    refused.push(await isRefused(waiting))
+  }
+  expect(refused).toEqual([false, false, true])
+  expect(onOverload.mock.calls).toEqual([[1]])
+  expect(recorder.pending).toEqual({ events: 1, projects: 1 })
 })
