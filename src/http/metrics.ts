@@ -124,26 +124,6 @@ export function measureKeyCache(registry: Registry, cache: Pick<ApiKeyCache<unkn
   )
 }
 
-/** Registers how many of the workers serve, and how often one was replaced. */
-export function measureWorkers(
-  registry: Registry,
-  workers: { states: { serving: number; missing: number }; replaced: number },
-): void {
-  const { labelledGauge, counter } = metricsOf(registry)
-  labelledGauge(
-    'flowtrail_workers',
-    'Workers that serve requests, and those missing: they start, have failed to, or do not respond.',
-    { label: 'state', aggregator: 'max' },
-    () => workers.states,
-  )
-  counter(
-    'flowtrail_workers_replaced_total',
-    'Workers that ended and were replaced.',
-    undefined,
-    () => workers.replaced,
-  )
-}
-
 /** Registers which replicas are in use, and what they serve; without any there is nothing of them. */
 export function measureReplicas(registry: Registry, replicas: ReadReplicas | undefined): void {
   const { labelledGauge, counter } = metricsOf(registry)

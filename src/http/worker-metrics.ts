@@ -1,4 +1,4 @@
-import { AggregatorRegistry, type MetricObject, type Registry } from 'prom-client'
+import { AggregatorRegistry, Counter, Gauge, type MetricObject, type Registry } from 'prom-client'
 
 /** The metrics of a process, as prom-client sends them between processes. */
 type ProcessMetrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
@@ -39,4 +39,30 @@ export class WorkerMetrics {
     const own = await this.#own.getMetricsAsJSON()
     return AggregatorRegistry.aggregate([own, this.#ended, ...this.#last.values()]).metrics()
   }
+}
+
+/** Registers how many of the workers serve, and how often one was replaced. */
+export function measureWorkers(
+  registry: Registry,
+  workers: { states: { serving: number; missing: number }; replaced: number },
+): void {
+  const registers = [registry]
+  new Gauge({
+    name: 'flowtrail_workers',
+    help: 'Workers that serve requests, and those missing: they start, have failed to, or do not respond.',
+    labelNames: ['state'],
+    registers,
+    collect() {
+      for (const [state, count] of Object.entries(workers.states)) this.set({ state }, count)
+    },
+  })
+  new Counter({
+    name: 'flowtrail_workers_replaced_total',
+    help: 'Workers that ended and were replaced.',
+    registers,
+    collect() {
+      this.reset()
+      this.inc(workers.replaced)
+    },
+  })
 }

@@ -17,10 +17,10 @@ import {
   measureReads,
   measureRecording,
   measureRequests,
-  measureWorkers,
 } from '../../src/http/metrics.ts'
 import { refuseUnknownRoutes } from '../../src/http/not-found.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
+import { measureWorkers } from '../../src/http/worker-metrics.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { EVENT } from './requests.ts'
 
@@ -145,18 +145,6 @@ test('connections are counted by pool and state', async () => {
     'flowtrail_database_connections{pool="write",state="idle"} 1',
     'flowtrail_database_connections{pool="write",state="used"} 3',
     'flowtrail_database_connection_waits{pool="write"} 7',
-  ])
-})
-
-const WORKERS = { states: { serving: 3, missing: 1 }, replaced: 2 }
-
-test('workers are counted by state, and those that were replaced', async () => {
-  const own = new Registry()
-  measureWorkers(own, WORKERS)
-  expect(await linesOf(own)).toEqual([
-    'flowtrail_workers{state="serving"} 3',
-    'flowtrail_workers{state="missing"} 1',
-    'flowtrail_workers_replaced_total 2',
   ])
 })
 
@@ -358,7 +346,7 @@ describe('of a service', () => {
       }
     }
     const supervisor = new Registry()
-    measureWorkers(supervisor, WORKERS)
+    measureWorkers(supervisor, { states: { serving: 2, missing: 0 }, replaced: 0 })
     const body = `${(await api.app.inject('/metrics')).body}\n${await supervisor.metrics()}`
     const names = [...body.matchAll(/^# TYPE (flowtrail_\w+) /gm)].map(([, name = '']) => name)
     expect(names.toSorted()).toEqual([...documented.keys()].toSorted())

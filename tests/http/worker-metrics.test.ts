@@ -1,7 +1,7 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import { expect, test } from 'vitest'
 import { createRegistry, measureDatabase } from '../../src/http/metrics.ts'
-import { WorkerMetrics } from '../../src/http/worker-metrics.ts'
+import { measureWorkers, WorkerMetrics } from '../../src/http/worker-metrics.ts'
 
 /** The values in a text of metrics, by series. */
 const seriesOf = (text: string) =>
@@ -65,4 +65,15 @@ test('what is one of all processes is not added up', async () => {
   expect(all.process_start_time_seconds).toBe(alone.process_start_time_seconds)
   expect(all.nodejs_eventloop_lag_p99_seconds).toBe(2)
   expect(all.process_resident_memory_bytes).toBeGreaterThan((alone.process_resident_memory_bytes ?? 0) * 2)
+})
+
+test('the workers are counted by their state, and those that were replaced', async () => {
+  const registry = new Registry()
+  const workers = { states: { serving: 3, missing: 1 }, replaced: 2 }
+  measureWorkers(registry, workers)
+  const read = async () => seriesOf(await registry.metrics())
+  const states = { 'flowtrail_workers{state="serving"}': 3, 'flowtrail_workers{state="missing"}': 1 }
+  expect(await read()).toEqual({ ...states, flowtrail_workers_replaced_total: 2 })
+  workers.replaced = 5
+  expect(await read()).toEqual({ ...states, flowtrail_workers_replaced_total: 5 })
 })
