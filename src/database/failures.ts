@@ -26,19 +26,31 @@ const UNAVAILABLE_CODES = new Set([
   ...STATEMENT_CODES,
 ])
 
+const CONNECTION_FAILURE = '08006'
+
 /** The functions of Citus that report a node which broke off in the middle of a statement, as an internal error. */
 const NODE_LOST = ['ReportResultError', 'ErrorIfPostCommitFailedShardPlacements', 'InitializeCopyShardState']
 
-/** What Citus passes on of a node's error in a COPY, without its code (`ReportCopyError`), when the node breaks off or cancels it. */
-const COPY_LOST = /^(terminating connection|canceling statement|the database system is) /
+/** Citus passes on a node's error in a COPY without its SQLSTATE (`ReportCopyError`): by their messages, those that pass. */
+const COPY_ERRORS: readonly [message: RegExp, code: string][] = [
+  [/^(terminating connection|the database system is) /, CONNECTION_FAILURE],
+  [/^canceling statement due to lock timeout/, '55P03'],
+  [/^canceling statement /, '57014'],
+  [/^deadlock detected/, '40P01'],
+  [/^could not serialize access /, '40001'],
+  [/ in a read-only transaction$/, '25006'],
+  [/No space left on device/, '53100'],
+]
 
-function isNodeLost({ code, routine, message }: pg.DatabaseError): boolean {
-  if (code !== 'XX000' || routine === undefined) return false
-  return NODE_LOST.includes(routine) || (routine === 'ReportCopyError' && COPY_LOST.test(message))
+/** The SQLSTATE of a server's error; undefined for any other error. */
+function sqlStateOf(error: unknown): string | undefined {
+  if (!(error instanceof pg.DatabaseError)) return undefined
+  const { code, routine = '', message } = error
+  if (code !== 'XX000') return code
+  if (NODE_LOST.includes(routine)) return CONNECTION_FAILURE
+  if (routine !== 'ReportCopyError') return code
+  return COPY_ERRORS.find(([pattern]) => pattern.test(message))?.[1] ?? code
 }
-
-const isServerError = (error: unknown): error is pg.DatabaseError & { code: string } =>
-  error instanceof pg.DatabaseError && typeof error.code === 'string'
 
 /** pg's messages when it gets no connection or one breaks; these errors have no code. */
 const CONNECTION_LOST =
@@ -49,9 +61,8 @@ const isAfterEnd = (error: unknown) => error instanceof Error && /^Cannot use a 
 
 /** Whether an error means that the database is unavailable for now: the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
-  if (isServerError(error)) {
-    return UNAVAILABLE_CLASSES.has(error.code.slice(0, 2)) || UNAVAILABLE_CODES.has(error.code) || isNodeLost(error)
-  }
+  const code = sqlStateOf(error)
+  if (code !== undefined) return UNAVAILABLE_CLASSES.has(code.slice(0, 2)) || UNAVAILABLE_CODES.has(code)
   if (error instanceof AggregateError) return error.errors.some(isUnavailable)
   if (!(error instanceof Error)) return false
   return (
@@ -64,25 +75,23 @@ export function isUnavailable(error: unknown): boolean {
 
 /** Whether an error means that the database itself is away, and not only that a statement took too long or lost a race. */
 export const isOutage = (error: unknown): boolean =>
-  isUnavailable(error) && !(isServerError(error) && STATEMENT_CODES.includes(error.code)) && !isAfterEnd(error)
+  isUnavailable(error) && !STATEMENT_CODES.includes(sqlStateOf(error) ?? '') && !isAfterEnd(error)
 
 /** Whether a statement was cancelled, as by the statement timeout. */
-export const isCancelled = (error: unknown): boolean => isServerError(error) && error.code === '57014'
+export const isCancelled = (error: unknown): boolean => sqlStateOf(error) === '57014'
 
 /** Whether a lock was not available within the lock timeout. */
-export const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === '55P03'
+export const isLockTimeout = (error: unknown): boolean => sqlStateOf(error) === '55P03'
 
 /** Whether a setting cannot have the value, as on a platform that lacks what it sets. */
-export const isInvalidSetting = (error: unknown): boolean => isServerError(error) && error.code === '22023'
+export const isInvalidSetting = (error: unknown): boolean => sqlStateOf(error) === '22023'
 
 /**
  * Whether a prepared statement was planned before the type of one of its columns changed. Prepared again, it succeeds.
  * PostgreSQL uses the code for other unsupported features, too, and names the function that raised the error.
  */
 export const isStalePlan = (error: unknown): boolean =>
-  isServerError(error) && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
+  error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
 
 /** Whether the whole transaction may succeed if it is run again: a serialization failure or a deadlock. */
-export function isRetryable(error: unknown): boolean {
-  return isServerError(error) && (error.code === '40001' || error.code === '40P01')
-}
+export const isRetryable = (error: unknown): boolean => ['40001', '40P01'].includes(sqlStateOf(error) ?? '')

@@ -105,8 +105,8 @@ async function checkPooler(url: string, setting: string): Promise<Finding> {
   }
 }
 
-/** So many connections lead to several servers, if a balancer chooses one for each. */
-const BALANCED_CONNECTIONS = 4
+/** So many connections almost certainly lead to several servers, if a balancer chooses one for each. */
+const BALANCED_CONNECTIONS = 8
 
 /** What is wrong with a URL whose connections do not all lead to one server. */
 async function balancing(url: string): Promise<string | undefined> {

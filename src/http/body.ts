@@ -28,7 +28,7 @@ export const MAX_VALUES = 200
 /** The same for each item of a batch on average: a valid one has 37. */
 export const MAX_VALUES_PER_ITEM = 50
 
-/** How many parts of any length a body may have, one of lines more, and how long the others must be on average. */
+/** How many parts of any length a body may have (more if it is of lines), and how long the rest must be on average. */
 const SMALL_PARTS = 1_000
 const SMALL_PARTS_OF_LINES = 10_000
 const MIN_PART_bytes = 64

@@ -49,7 +49,7 @@ export function measureWorkers(
   const registers = [registry]
   new Gauge({
     name: 'flowtrail_workers',
-    help: 'Workers that serve requests, and those missing: they start, have failed to, or do not respond.',
+    help: 'Workers that serve requests, and those missing, which are starting, could not start or do not respond.',
     labelNames: ['state'],
     registers,
     collect() {

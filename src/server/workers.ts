@@ -46,6 +46,8 @@ interface End {
 
 /** The workers of a server, by number, from 1 on. One that ends is replaced until `stop`. */
 export class Workers {
+  /** How many have ended and were replaced. */
+  replaced = 0
   readonly #assignment: Omit<Assignment, 'worker'>
   readonly #log: Running['log']
   readonly #count: number
@@ -60,8 +62,6 @@ export class Workers {
   readonly #done: Promise<void>[]
   /** The ends, not in order, of workers that were to drain. */
   readonly #cutOff: string[] = []
-  /** How many have ended and were replaced. */
-  replaced = 0
   readonly #metrics: WorkerMetrics
   readonly #countRequest = requestCounter()
 
@@ -132,13 +132,13 @@ export class Workers {
       if (!hasListened) this.#setFailed(worker, failure ?? end)
       // The server ends.
       if (this.#failed.size === this.#count) return
-      this.replaced += 1
       early = hasListened && performance.now() - listening_ms >= STABLE_ms ? 0 : early + 1
       // One that has listened is replaced at once, unless the one before it ended too soon as well.
       const waits = early - (hasListened ? 1 : 0)
       const wait_ms = waits > 0 ? Math.min(MAX_WAIT_ms, MIN_WAIT_ms * 2 ** (waits - 1)) : 0
       this.#log.error({ worker, failure }, `${end}; starting another in ${wait_ms / 1_000} s`)
       await sleep(wait_ms, undefined, { signal }).catch(() => {})
+      if (!signal.aborted) this.replaced += 1
     }
   }
 

@@ -70,7 +70,7 @@ test.each<[string, unknown[], unknown]>([
   ],
   ['bigint', [null, 7n], [null, 7]],
   ['real', [Number.NaN, 1], ['NaN', 1]],
-])('%s that JSON has not are left to pg', async (type, values, stored) => {
+])('%s values that JSON cannot hold are left to pg', async (type, values, stored) => {
   expect(arrayLiteral(values)).toBe(values)
   expect(await read(type, arrayLiteral(values))).toEqual(stored)
 })

@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { isOutage, isRetryable, isUnavailable } from '../../src/database/failures.ts'
+import { isCancelled, isLockTimeout, isOutage, isRetryable, isUnavailable } from '../../src/database/failures.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { databaseUrl } from '../support/global-setup.ts'
@@ -53,19 +53,26 @@ describe('an error of PostgreSQL', () => {
   })
 })
 
-test.each([
-  ['ReportResultError', 'SSL SYSCALL error: EOF detected', true],
-  ['ErrorIfPostCommitFailedShardPlacements', 'failure on connection', true],
-  ['InitializeCopyShardState', 'could not connect to any active placements', true],
-  ['ReportCopyError', 'terminating connection due to administrator command', true],
-  ['ReportCopyError', 'canceling statement due to lock timeout', true],
-  ['ReportCopyError', 'the database system is shutting down', true],
-  ['ReportCopyError', 'duplicate key value violates unique constraint "terminating connection "', false],
-  ['elog_finish', 'terminating connection due to administrator command', false],
-  [undefined, 'terminating connection due to administrator command', false],
-])('of the internal errors of Citus, that of %s "%s" is an outage: %s', (routine, message, expected) => {
+const PREDICATES = [isUnavailable, isOutage, isCancelled, isLockTimeout, isRetryable]
+
+test.each<[string | undefined, string, string[]]>([
+  ['ReportResultError', 'SSL SYSCALL error: EOF detected', ['isUnavailable', 'isOutage']],
+  ['ErrorIfPostCommitFailedShardPlacements', 'failure on connection', ['isUnavailable', 'isOutage']],
+  ['InitializeCopyShardState', 'could not connect to any active placements', ['isUnavailable', 'isOutage']],
+  ['ReportCopyError', 'terminating connection due to administrator command', ['isUnavailable', 'isOutage']],
+  ['ReportCopyError', 'the database system is shutting down', ['isUnavailable', 'isOutage']],
+  ['ReportCopyError', 'cannot execute COPY FROM in a read-only transaction', ['isUnavailable', 'isOutage']],
+  ['ReportCopyError', 'could not extend file "base/1/2": No space left on device', ['isUnavailable', 'isOutage']],
+  ['ReportCopyError', 'canceling statement due to lock timeout', ['isUnavailable', 'isLockTimeout']],
+  ['ReportCopyError', 'canceling statement due to statement timeout', ['isUnavailable', 'isCancelled']],
+  ['ReportCopyError', 'deadlock detected', ['isUnavailable', 'isRetryable']],
+  ['ReportCopyError', 'could not serialize access due to concurrent update', ['isUnavailable', 'isRetryable']],
+  ['ReportCopyError', 'duplicate key value violates unique constraint "terminating connection "', []],
+  ['elog_finish', 'terminating connection due to administrator command', []],
+  [undefined, 'terminating connection due to administrator command', []],
+])('the internal error of Citus by %s "%s" is %j', (routine, message, expected) => {
   const error = Object.assign(new pg.DatabaseError(message, 0, 'error'), { code: 'XX000', routine })
-  expect(isUnavailable(error)).toBe(expected)
+  expect(PREDICATES.filter((predicate) => predicate(error)).map(({ name }) => name)).toEqual(expected)
 })
 
 describe('a connection that cannot be opened', () => {

@@ -239,7 +239,7 @@ test('a key that is revoked while a body arrives imports nothing', async () => {
   expect([response.statusCode, await rowCounts(api.db)]).toEqual([401, before])
 })
 
-test('may leave a turn to others before it reads each line', async () => {
+test('others may take a turn before each line is read', async () => {
   const next = vi.spyOn(Turns.prototype, 'next')
   onTestFinished(() => next.mockRestore())
   // Whoever takes a turn comes before the next line.

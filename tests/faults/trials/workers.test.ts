@@ -429,7 +429,9 @@ test.each(['PORT', 'ADMIN_PORT'])('a %s in use is one line and status 1', async 
   const { port } = other.address() as AddressInfo
   const settings = { DATABASE_URL: database.url, WORKERS: '2', PORT: '0', LOG_LEVEL: 'error' }
   const ended = await flowtrailProcessWith({ ...settings, [setting]: String(port) })('serve')
-  expect(ended.stdout).not.toMatch(/starting another.*starting another/s)
+  // The other one's failure ends the server.
+  const replaced = [...ended.stdout.matchAll(/worker (\d) [^"]*; starting another/g)].map(([, worker]) => worker)
+  expect(new Set(replaced).size).toBe(1)
   expect(ended).toMatchObject({
     status: 1,
     stderr: `flowtrail: Port ${port} on 127.0.0.1 is already in use. Set ${setting} to another, e.g. ${setting}=${port + 1}\n`,
