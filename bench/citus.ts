@@ -1,23 +1,52 @@
 import { CITUS_NODES } from '../tests/support/citus.ts'
 import { createMigrated, onNodes } from '../tests/support/global-setup.ts'
-import type { BenchServer } from './data.ts'
-import { openCalls, RACES, type Race, type Timing } from './race.ts'
+import { callsFor, chooseVisits } from './calls.ts'
+import type { BenchServer, DataSet } from './data.ts'
+import type { Call } from './load.ts'
+import { openCalls, RACES, RECORD, type Timing } from './race.ts'
 import { alternate, type Sample, type Sampler } from './sample.ts'
-import { demoSet } from './seed.ts'
+import { demoSet, makeKeys, projectId, projectsSet } from './seed.ts'
 import { ratios, type Spread } from './statistics.ts'
-import { startFlowtrail } from './systems.ts'
+import { type System, startFlowtrail } from './systems.ts'
 
 const DATABASE = 'flowtrail_bench_cluster'
 
-/** What requests to a service on a cluster must reach of those to one on a plain database of the coordinator's server. */
+/** What a service on a cluster does, and the least that it is to reach of one on a plain database of the coordinator's server. */
+interface Case {
+  name: string
+  connections: number
+  /** None where projects share commits on the plain database, but not on the cluster. */
+  atLeast?: number
+  callsOf: (url: string) => Promise<Call[]>
+}
+
 const TARGETS: Record<string, number> = { 'get module': 0.5, 'list 100 events': 0.5, 'record, contact known': 0.4 }
-const CASES = RACES.filter(({ name }) => name in TARGETS)
+
+const CASES_OF_DEMO = RACES.filter(({ name }) => name in TARGETS).map((race): Case => {
+  const { name, connections } = race
+  return {
+    name,
+    connections,
+    atLeast: TARGETS[name] ?? 0,
+    callsOf: async (url) => (await openCalls(url)).callsOf(race),
+  }
+})
+
+const PROJECTS = { projects: 64, events: 1_000 }
+const VISITS = 2_000
+
+const IN_PROJECTS: Case = {
+  name: `record, in ${PROJECTS.projects} projects`,
+  connections: RECORD.connections,
+  async callsOf(url) {
+    const projects = Array.from({ length: PROJECTS.projects }, (_, i) => projectId(PROJECTS, i + 1))
+    return callsFor(RECORD.task, await chooseVisits(url, { projects, count: VISITS }), await makeKeys(url, projects), 1)
+  },
+}
 
 type Side = 'plain' | 'cluster'
 
-export interface CitusResult {
-  race: Race
-  atLeast: number
+export interface CitusResult extends Pick<Case, 'name' | 'connections' | 'atLeast'> {
   samples: Record<Side, Sample[]>
 }
 
@@ -31,45 +60,45 @@ export async function measureCitus(
   sample: Sampler,
   { entries, rounds, duration_s, warmUp_s }: CitusOptions,
 ): Promise<CitusResult[]> {
-  await using cleanup = new AsyncDisposableStack()
-  const plain = await server.copy(demoSet(entries))
-  cleanup.defer(plain.drop)
-  const sides = {
-    plain: await open(plain.url, cleanup),
-    cluster: await open(await createCluster(entries, cleanup), cleanup),
-  }
   const results: CitusResult[] = []
-  for (const race of CASES) {
-    const run = (seconds: number) => (side: Side) => {
-      const { system, callsOf } = sides[side]
-      return sample(system, callsOf(race), { connections: race.connections, duration_s: seconds })
+  for (const { data, cases } of [
+    { data: demoSet(entries), cases: CASES_OF_DEMO },
+    { data: projectsSet([PROJECTS]), cases: [IN_PROJECTS] },
+  ]) {
+    await using cleanup = new AsyncDisposableStack()
+    const plain = await server.copy(data)
+    cleanup.defer(plain.drop)
+    const urls = { plain: plain.url, cluster: await createCluster(data, cleanup) }
+    const systems = { plain: await start(urls.plain, cleanup), cluster: await start(urls.cluster, cleanup) }
+    for (const { name, connections, atLeast, callsOf } of cases) {
+      const calls = { plain: await callsOf(urls.plain), cluster: await callsOf(urls.cluster) }
+      const run = (seconds: number) => (side: Side) =>
+        sample(systems[side], calls[side], { connections, duration_s: seconds })
+      await alternate(['plain', 'cluster'], 1, run(warmUp_s))
+      const samples = await alternate(['plain', 'cluster'], rounds, run(duration_s))
+      results.push({ name, connections, ...(atLeast !== undefined && { atLeast }), samples })
+      process.stderr.write(`measured: ${name}\n`)
     }
-    await alternate(['plain', 'cluster'], 1, run(warmUp_s))
-    const samples = await alternate(['plain', 'cluster'], rounds, run(duration_s))
-    results.push({ race, atLeast: TARGETS[race.name] ?? 0, samples })
-    process.stderr.write(`measured: ${race.name}\n`)
   }
   return results
 }
 
 /** A database on all nodes, with the same data as the plain one. */
-async function createCluster(entries: number, cleanup: AsyncDisposableStack): Promise<string> {
+async function createCluster(data: DataSet, cleanup: AsyncDisposableStack): Promise<string> {
   const [coordinator] = CITUS_NODES
   if (coordinator === undefined) throw new Error('Set TEST_CITUS_URL to the nodes of a Citus cluster: CONTRIBUTING.md')
   const drop = () => onNodes(coordinator, `DROP DATABASE IF EXISTS ${DATABASE} WITH (FORCE)`)
   await drop()
   cleanup.defer(drop)
   const url = await createMigrated(coordinator, DATABASE)
-  await demoSet(entries).fill(url)
+  await data.fill(url)
   return url
 }
 
-/** A service on a database, and the requests of a race to it. */
-async function open(url: string, cleanup: AsyncDisposableStack) {
-  const { callsOf } = await openCalls(url)
+async function start(url: string, cleanup: AsyncDisposableStack): Promise<System> {
   const system = await startFlowtrail({ DATABASE_URL: url })
   cleanup.defer(system.stop)
-  return { system, callsOf }
+  return system
 }
 
 /** What the cluster reaches of the plain database's throughput. */
