@@ -52,6 +52,7 @@ test('of numbers, booleans and times is read as it was', async () => {
   expect(await read('integer', arrayLiteral(numbers))).toEqual(numbers)
   expect(await read('bigint', arrayLiteral([2 ** 53 - 1]))).toEqual([2 ** 53 - 1])
   expect(await read('boolean', arrayLiteral([true, false]))).toEqual([true, false])
+  expect([arrayLiteral([1, 2]), arrayLiteral([true, false])]).toEqual(['{1,2}', '{true,false}'])
   const [time] = (await read('timestamptz', arrayLiteral(['2026-03-01T09:41:12.345Z']))) as string[]
   expect(Date.parse(String(time))).toBe(Date.parse('2026-03-01T09:41:12.345Z'))
 })

@@ -68,6 +68,13 @@ test.each<[string | undefined, string, string[]]>([
   ['ReportCopyError', 'deadlock detected', ['isUnavailable', 'isRetryable']],
   ['ReportCopyError', 'could not serialize access due to concurrent update', ['isUnavailable', 'isRetryable']],
   ['ReportCopyError', 'duplicate key value violates unique constraint "terminating connection "', []],
+  ...[
+    'canceling statement due to lock timeout',
+    'canceling statement due to user request',
+    'deadlock detected',
+    'could not serialize access due to concurrent update',
+    'cannot execute COPY FROM in a read-only transaction',
+  ].map((quoted): [string, string, string[]] => ['ReportCopyError', `invalid input syntax: "${quoted}"`, []]),
   ['elog_finish', 'terminating connection due to administrator command', []],
   [undefined, 'terminating connection due to administrator command', []],
 ])('the internal error of Citus by %s "%s" is %j', (routine, message, expected) => {
