@@ -1,17 +1,15 @@
 import { once } from 'node:events'
 import { connect as connectSocket } from 'node:net'
-import { setImmediate } from 'node:timers/promises'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { serviceUnavailable } from '../../src/domain/errors.ts'
-import { Turns } from '../../src/domain/turns.ts'
 import { Lease, ReadGate } from '../../src/http/read-gate.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { holdProject } from '../support/waiting.ts'
-import { EVENT, expectIssues, rowCounts } from './requests.ts'
+import { EVENT, expectIssues, rowCounts, takeTurns } from './requests.ts'
 
 // recordCustomEvents: each event of a batch gets what it alone would get, in the order of the events.
 
@@ -92,19 +90,11 @@ test('takes a thousand events', async () => {
 })
 
 test('may leave a turn to others before it validates and before it checks each event', async () => {
-  const next = vi.spyOn(Turns.prototype, 'next')
-  onTestFinished(() => next.mockRestore())
-  // Whoever takes a turn comes before the next event.
-  let [taking, most] = [0, 0]
-  next.mockImplementation(async () => {
-    taking += 1
-    most = Math.max(most, taking)
-    await setImmediate()
-    taking -= 1
-  })
+  const { next, turns } = takeTurns()
   await record(EVENT, EVENT, { ...EVENT, timestamp: 'never' })
   expect(next).toHaveBeenCalledTimes(2 * 3)
-  expect([taking, most]).toEqual([0, 1])
+  // Whoever takes a turn comes before the next event.
+  expect(turns).toEqual({ taking: 0, most: 1 })
 })
 
 test('takes as many bytes as are allowed, and no more', async () => {

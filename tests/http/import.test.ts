@@ -2,19 +2,17 @@ import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { setImmediate } from 'node:timers/promises'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
-import { Turns } from '../../src/domain/turns.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
 import { document } from '../support/contract.ts'
-import { outliveKeyCache, rowCounts } from './requests.ts'
+import { outliveKeyCache, rowCounts, takeTurns } from './requests.ts'
 
 // importRecords: what `flowtrail import` does, for one project and over HTTP (tests/transfer has the rules of the merge).
 
@@ -240,16 +238,7 @@ test('a key that is revoked while a body arrives imports nothing', async () => {
 })
 
 test('others may take a turn before each line is read', async () => {
-  const next = vi.spyOn(Turns.prototype, 'next')
-  onTestFinished(() => next.mockRestore())
-  // Whoever takes a turn comes before the next line.
-  let [taking, most] = [0, 0]
-  next.mockImplementation(async () => {
-    taking += 1
-    most = Math.max(most, taking)
-    await setImmediate()
-    taking -= 1
-  })
+  const { next, turns } = takeTurns()
   const contacts = ['one', 'two', 'three'].map((name) => ({
     type: 'contact',
     contact_id: name,
@@ -257,7 +246,8 @@ test('others may take a turn before each line is read', async () => {
   }))
   expect((await send(contacts)).statusCode).toBe(200)
   expect(next).toHaveBeenCalledTimes(3)
-  expect([taking, most]).toEqual([0, 1])
+  // Whoever takes a turn comes before the next line.
+  expect(turns).toEqual({ taking: 0, most: 1 })
 })
 
 test('the media type must be given', async () => {

@@ -1,7 +1,9 @@
+import { setImmediate } from 'node:timers/promises'
 import type { LightMyRequestResponse } from 'fastify'
 import { sql } from 'kysely'
 import { expect, onTestFinished, vi } from 'vitest'
 import type { Database } from '../../src/database/pool.ts'
+import { Turns } from '../../src/domain/turns.ts'
 
 /** A valid custom event of a contact that the examples contain. */
 export const EVENT = {
@@ -40,4 +42,17 @@ export function expectIssues(response: LightMyRequestResponse, issues: string[])
   expect(response.json().error.code).toBe('invalid_request')
   const details: { pointer: string; message: string }[] = response.json().error.details ?? []
   expect(details.map(({ pointer, message }) => `${pointer} ${message}`)).toEqual(issues)
+}
+
+/** Has others take a turn of the event loop wherever work may leave them one, until the test has finished. */
+export function takeTurns() {
+  const turns = { taking: 0, most: 0 }
+  const next = vi.spyOn(Turns.prototype, 'next').mockImplementation(async () => {
+    turns.taking += 1
+    turns.most = Math.max(turns.most, turns.taking)
+    await setImmediate()
+    turns.taking -= 1
+  })
+  onTestFinished(() => next.mockRestore())
+  return { next, turns }
 }
