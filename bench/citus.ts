@@ -5,7 +5,7 @@ import type { BenchServer, DataSet } from './data.ts'
 import type { Call } from './load.ts'
 import { openCalls, RACES, RECORD, type Timing } from './race.ts'
 import { alternate, type Sample, type Sampler } from './sample.ts'
-import { demoSet, makeKeys, projectId, projectsSet } from './seed.ts'
+import { demoSet, makeKeys, projectIds, projectsSet } from './seed.ts'
 import { ratios, type Spread } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
@@ -39,7 +39,7 @@ const IN_PROJECTS: Case = {
   name: `record, in ${PROJECTS.projects} projects`,
   connections: RECORD.connections,
   async callsOf(url) {
-    const projects = Array.from({ length: PROJECTS.projects }, (_, i) => projectId(PROJECTS, i + 1))
+    const projects = projectIds(PROJECTS)
     return callsFor(RECORD.task, await chooseVisits(url, { projects, count: VISITS }), await makeKeys(url, projects), 1)
   },
 }

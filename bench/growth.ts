@@ -3,7 +3,7 @@ import { callsFor, chooseVisits, TASKS, type Task } from './calls.ts'
 import { type BenchServer, rowsOf } from './data.ts'
 import type { Call } from './load.ts'
 import { alternate, costOf, type Sample, type Sampler } from './sample.ts'
-import { makeKeys, type ProjectsOfSize, projectId, projectsSet } from './seed.ts'
+import { makeKeys, type ProjectsOfSize, projectIds, projectsSet } from './seed.ts'
 import { type Spread, spreadOf } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
@@ -113,9 +113,7 @@ interface Stage {
 async function prepare(server: BenchServer, { sizes, busy }: Case, cleanup: AsyncDisposableStack): Promise<Stage> {
   const { url, drop } = await server.copy(projectsSet(sizes))
   cleanup.defer(drop)
-  const projects = sizes.map((size, i) =>
-    Array.from({ length: (i === 0 && busy) || size.projects }, (_, n) => projectId(size, n + 1)),
-  )
+  const projects = sizes.map((size, i) => projectIds(i === 0 && busy ? { ...size, projects: busy } : size))
   const keys = await makeKeys(url, projects.flat())
   const visits = await Promise.all(projects.map((ids) => chooseVisits(url, { projects: ids, count: VISITS })))
   const system = await startFlowtrail({ DATABASE_URL: url })

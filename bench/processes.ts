@@ -2,7 +2,7 @@ import { callsFor, chooseVisits } from './calls.ts'
 import { type BenchServer, rowsOf } from './data.ts'
 import type { Call } from './load.ts'
 import { alternate, type Sampler } from './sample.ts'
-import { makeKeys, type ProjectsOfSize, projectId, projectsSet } from './seed.ts'
+import { makeKeys, type ProjectsOfSize, projectIds, projectsSet } from './seed.ts'
 import { ratios, type Spread } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
@@ -58,7 +58,7 @@ export async function measureProcesses(
     await using cleanup = new AsyncDisposableStack()
     const { url, drop } = await server.copy(projectsSet([size]))
     cleanup.defer(drop)
-    const projects = Array.from({ length: size.projects }, (_, i) => projectId(size, i + 1))
+    const projects = projectIds(size)
     const keys = await makeKeys(url, projects)
     const count = Math.max(MIN_VISITS, VISITS_PER_PROJECT * size.projects)
     const visits = await chooseVisits(url, { projects, count })

@@ -27,8 +27,9 @@ export interface ProjectsOfSize {
   events: number
 }
 
-/** The id of the nth project of a size, counted from 1. */
-export const projectId = ({ events }: ProjectsOfSize, n: number) => `p${events}-${n}`
+/** The ids of the projects of a size. */
+export const projectIds = ({ projects, events }: ProjectsOfSize) =>
+  Array.from({ length: projects }, (_, i) => `p${events}-${i + 1}`)
 
 /** Projects with the demo's modules, and ten events in each entry. */
 export const projectsSet = (sizes: readonly ProjectsOfSize[]): DataSet => ({
@@ -36,7 +37,7 @@ export const projectsSet = (sizes: readonly ProjectsOfSize[]): DataSet => ({
   async fill(url) {
     await loadDemo(url, 1)
     for (const size of sizes) {
-      const projects = Array.from({ length: size.projects }, (_, i) => projectId(size, i + 1))
+      const projects = projectIds(size)
       await seedProjects(url, projects)
       await seedEntries(url, { projects, entries: size.events / EVENTS_OF_ENTRY, eventsEach: EVENTS_OF_ENTRY })
     }
