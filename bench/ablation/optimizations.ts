@@ -100,9 +100,7 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     name: 'batched recording',
     load: RECORD_KNOWN,
     patches: {
-      'src/recording/recorder.ts': [
-        ['const { maxBatchSize, isDistributed } = this.#options', 'const [maxBatchSize, isDistributed] = [1, false]'],
-      ],
+      'src/recording/recorder.ts': [['const { maxBatchSize } = this.#options', 'const maxBatchSize = 1']],
     },
   },
   {

@@ -43,7 +43,7 @@ function identifier(text: string): IdentifierNames {
 async function findByIdentifier(db: Database, projectId: string, { digest, contact_id }: IdentifierNames) {
   const named = contact_id === undefined ? undefined : await findContact(db, projectId, contact_id)
   if (named) return named
-  const [owner] = await selectIdentifierOwners.ofOneProject(db, [projectId], [digest])
+  const [owner] = await selectIdentifierOwners.ofOneShard(db, [projectId], [digest])
   return owner && findContact(db, projectId, owner.contact_id)
 }
 

@@ -52,7 +52,7 @@ export function batchLoader<const Arrays extends readonly ArrayParameter[], Row 
 
   const openBatch = (db: Database, { open, sent }: Batches<Found<Row>>, project: unknown, keyLength: number) => {
     const columns: unknown[][] = Array.from({ length: keyLength }, () => [])
-    const select = project === undefined ? query : query.ofOneProject
+    const select = project === undefined ? query : query.ofOneShard
     const load = async () => {
       await setImmediate()
       await sent.get(project)

@@ -2,8 +2,8 @@ import { sql } from 'kysely'
 import type pg from 'pg'
 import type { Database } from './pool.ts'
 
-// On a Citus cluster the tables are distributed by project over its nodes. A statement must compare every table with one
-// project, or it asks all nodes, if it can be run at all (ADR 0033).
+// On a Citus cluster the tables are distributed by project over its nodes. A statement must compare every table with projects
+// of one shard, or it asks all nodes, if it can be run at all (ADR 0033).
 
 /** Runs a statement on the database. */
 type Query = (text: string) => Promise<{ rows: unknown[] }>

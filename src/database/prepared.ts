@@ -1,4 +1,6 @@
 import {
+  AndNode,
+  BinaryOperationNode,
   ColumnNode,
   type Compilable,
   type CompiledQuery,
@@ -6,14 +8,14 @@ import {
   type Expression,
   type Insertable,
   Kysely,
-  type KyselyPlugin,
   type OperationNode,
   OperationNodeTransformer,
+  OperatorNode,
+  ParensNode,
   PostgresAdapter,
   PostgresIntrospector,
   PostgresQueryCompiler,
   ReferenceNode,
-  type SelectionNode,
   SelectQueryNode,
   sql,
   ValueNode,
@@ -64,11 +66,11 @@ export interface Runnable<Args extends readonly unknown[], Row> {
 /** A query that is compiled when it is first used, in one form or the other. */
 export interface Prepared<Args extends readonly unknown[], Row> extends Runnable<Args, Row> {
   /**
-   * The query in a form for input rows of one project, whose ids are its first argument: it compares every table with that
-   * project instead of with the input, which a Citus cluster needs to send a query to the one node that has the project (ADR
-   * 0033). Plain PostgreSQL would look rows up in the same way, but of many projects with many statements.
+   * The query in a form for input rows whose projects, its first argument, are on one shard of a Citus cluster: it compares
+   * every table with an array of these projects, too, which tells Citus the one node that has them (ADR 0033). Plain
+   * PostgreSQL finds the same rows, more slowly.
    */
-  ofOneProject: Runnable<Args, Row>
+  ofOneShard: Runnable<Args, Row>
 }
 
 /** A compiled query with the name under which it is prepared. */
@@ -112,31 +114,28 @@ function refuseConversion(): never {
   throw new Error('a parameter of a prepared query has no value yet: put it into the query as it is')
 }
 
-/** Marks the place of the project of all input rows. */
-class ProjectPlaceholder extends Placeholder {
+/** Marks the place of the distinct projects of the input rows. */
+class ProjectsPlaceholder extends Placeholder {
   override valueIn(args: readonly Bindable[]): Bindable {
-    return (super.valueIn(args) as readonly string[])[0] as string
+    return [...new Set(super.valueIn(args) as readonly string[])]
   }
 }
 
-/** Replaces the project of the input in all comparisons by one value. */
-class ProjectBinder extends OperationNodeTransformer implements KyselyPlugin {
-  readonly #project: ValueNode
+/** Compares whatever is compared with the project of an input row with the projects of all input rows, too. */
+class ProjectsBinder extends OperationNodeTransformer {
+  readonly #projects: unknown
 
-  constructor(project: unknown) {
+  constructor(projects: unknown) {
     super()
-    this.#project = ValueNode.create(project)
+    this.#projects = projects
   }
 
-  transformQuery: KyselyPlugin['transformQuery'] = ({ node, queryId }) => this.transformNode(node, queryId)
-  transformResult: KyselyPlugin['transformResult'] = async ({ result }) => result
-
-  protected override transformSelection(node: SelectionNode): SelectionNode {
-    return isProjectOfInput(node.selection) ? node : super.transformSelection(node)
-  }
-
-  protected override transformReference(node: ReferenceNode): ReferenceNode {
-    return isProjectOfInput(node) ? (this.#project as OperationNode as ReferenceNode) : super.transformReference(node)
+  protected override transformBinaryOperation(node: BinaryOperationNode): BinaryOperationNode {
+    const comparison = super.transformBinaryOperation(node)
+    if (!isProjectOfInput(node.rightOperand)) return comparison
+    const isAny = sql`any(${this.#projects}::text[])`.toOperationNode()
+    const bound = BinaryOperationNode.create(comparison.leftOperand, OperatorNode.create('='), isAny)
+    return ParensNode.create(AndNode.create(comparison, bound)) as OperationNode as BinaryOperationNode
   }
 }
 
@@ -177,10 +176,10 @@ export function prepareMany<Row>(
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
   { name = 'query', kind = 'list' }: PrepareOptions = {},
 ): Prepared<readonly Bindable[], Row> {
-  const form = (isOfOneProject: boolean): Runnable<readonly Bindable[], Row> => {
+  const form = (isOfOneShard: boolean): Runnable<readonly Bindable[], Row> => {
     let compiled: NamedQuery<Row> | undefined
     const bind = (args: readonly Bindable[]): NamedQuery<Row> => {
-      compiled ??= { ...compile(count, build, isOfOneProject), name: uniqueName(name), kind }
+      compiled ??= { ...compile(count, build, isOfOneShard), name: uniqueName(name), kind }
       if (args.length !== count) throw new Error(`a query of ${count} parameters was given ${args.length} values`)
       const parameters = compiled.parameters.map((value) => {
         const bound = value instanceof Placeholder ? value.valueIn(args) : value
@@ -196,7 +195,7 @@ export function prepareMany<Row>(
       },
     })
   }
-  return Object.assign(form(false), { ofOneProject: form(true) })
+  return Object.assign(form(false), { ofOneShard: form(true) })
 }
 
 let statements = 0
@@ -212,14 +211,16 @@ function uniqueName(name: string): string {
 function compile<Row>(
   count: number,
   build: (db: Database, parameters: readonly Parameter<Bindable>[]) => Compilable<Row>,
-  isOfOneProject: boolean,
+  isOfOneShard: boolean,
 ): CompiledQuery<Row> {
-  const compileWith = (parameters: unknown[], project: unknown) => {
-    const db = isOfOneProject ? compiler.withPlugin(new ProjectBinder(project)) : compiler
-    return build(db, parameters as Parameter<Bindable>[]).compile()
+  const compileWith = (parameters: unknown[], projects: unknown) => {
+    const compiled = build(compiler, parameters as Parameter<Bindable>[]).compile()
+    if (!isOfOneShard) return compiled
+    const bound = new ProjectsBinder(projects).transformNode(compiled.query)
+    return compiler.getExecutor().compileQuery<Row>(bound, compiled.queryId)
   }
   const placeholders = Array.from({ length: count }, (_, i) => new Placeholder(i))
-  const query = compileWith(placeholders, new ProjectPlaceholder(0))
+  const query = compileWith(placeholders, new ProjectsPlaceholder(0))
   const unused = placeholders.findIndex((placeholder) => !query.parameters.includes(placeholder))
   if (unused !== -1) throw new Error(`parameter ${unused + 1} of ${count} is not in the query: ${query.sql}`)
 

@@ -19,7 +19,7 @@ const selectEventContexts = (db: Database, projectIds: Parameter<string[]>, entr
       join.onRef('e.project_id', '=', 'input.project_id').onRef('e.entry_id', '=', 'input.entry_id'),
     )
     .innerJoin('modules as m', (join) =>
-      join.onRef('m.project_id', '=', 'e.project_id').onRef('m.module_id', '=', 'e.module_id'),
+      join.onRef('m.project_id', '=', 'input.project_id').onRef('m.module_id', '=', 'e.module_id'),
     )
     .select(['input.ordinal', 'e.entry_id', 'm.group_id', 'e.project_id', 'e.module_id', 'e.contact_id'])
 

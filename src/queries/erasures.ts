@@ -28,7 +28,7 @@ export function eraseContact(db: Database, projectId: string, contactId: string)
   return db.transaction().execute(async (trx) => {
     await lockProjects(trx, [projectId])
     // Of the events that are still there.
-    const [next] = await selectNextPositions.ofOneProject(trx, [projectId])
+    const [next] = await selectNextPositions.ofOneShard(trx, [projectId])
     const entries = trx.selectFrom('entries').where('project_id', '=', projectId).where('contact_id', '=', contactId)
     const entry_ids = (await entries.select('entry_id').orderBy('entry_id').execute()).map(({ entry_id }) => entry_id)
     const ofEntries = sql<boolean>`project_id = ${projectId} AND entry_id = ANY(${entry_ids})`

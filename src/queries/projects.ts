@@ -50,6 +50,16 @@ export const lockFreeProjects = prepare(
   { name: 'lockFreeProjects' },
 )
 
+/** As {@link lockFreeProjects}, of projects on one shard of a Citus cluster, which each row names. */
+export const lockFreeProjectsOfShard = prepare(
+  (db, projectIds: Parameter<string[]>) =>
+    selectProjectsToLock(db, projectIds)
+      // On its node a shard is a table of its own.
+      .select(sql<string>`tableoid::regclass::text`.as('shard'))
+      .skipLocked(),
+  { name: 'lockFreeProjects' },
+)
+
 /** An advisory lock: `flow` in ASCII, and a number. If another program takes it in the same database, batches are slower. */
 const RECORDING_LOCK = sql`${sql.lit(0x666c6f77)}, ${sql.lit(1)}`
 

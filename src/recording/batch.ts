@@ -15,7 +15,14 @@ import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
 import { insertEvents, selectNextPositions } from '../queries/events.ts'
 import { insertIdempotencyKeys, selectIdempotencyKeys } from '../queries/idempotency.ts'
 import { selectModulesInEffect } from '../queries/modules.ts'
-import { lockFreeProjects, lockProjects, lockRecording, setLockTimeout, tryLockRecording } from '../queries/projects.ts'
+import {
+  lockFreeProjects,
+  lockFreeProjectsOfShard,
+  lockProjects,
+  lockRecording,
+  setLockTimeout,
+  tryLockRecording,
+} from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent, ParsedIdentifier } from './custom-event.ts'
 import type { RecorderObserver } from './observer.ts'
@@ -50,7 +57,8 @@ export type Outcome =
  * @param options.lockTimeout_ms how long to wait for the lock of the events' project; without it, events of locked projects
  * are left out. Only for events of one project, so that no two batches wait for each other
  * @param options.hasBegun whether `beginWithRecordingLock` has begun the transaction
- * @param options.isDistributed whether the database is distributed by project; then only for events of one project
+ * @param options.shards where the database is distributed by project: the shard of each project, as far as it is known, to
+ * which the batch adds. Then only for events of one project, or of projects that are on one shard by this map
  * @param options.readsPosition whether the outcomes have a position, for which the round trip of the commit has another statement
  * @param options.onCommit called with what the batch has added
  * @throws the database's error; then nothing was recorded, unless the connection broke during the commit
@@ -84,7 +92,7 @@ const NO_DIGEST = Buffer.alloc(0)
 interface BatchOptions {
   lockTimeout_ms?: number | undefined
   hasBegun?: boolean
-  isDistributed?: boolean
+  shards?: Map<string, string> | undefined
   readsPosition?: boolean
   onCommit?: RecorderObserver['onCommit']
 }
@@ -146,7 +154,7 @@ async function lockAndRead(
   client: pg.ClientBase,
   select: Select,
   events: readonly EventToRecord[],
-  { lockTimeout_ms, hasBegun, isDistributed }: BatchOptions,
+  { lockTimeout_ms, hasBegun, shards }: BatchOptions,
 ): Promise<BatchState> {
   // The first identifier of each event is looked up together with the entry of its owner, since most events have no other.
   const firstNames = events.map(({ project_id, module_id, timestamp, identifiers }) => {
@@ -171,13 +179,14 @@ async function lockAndRead(
   )
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
+  const lockFree = shards ? lockFreeProjectsOfShard : lockFreeProjects
 
   const [, , held, nextPositions, modules, entries, owners, contacts, usedKeys] = await Promise.all([
     !hasBegun && timedQuery(client, 'BEGIN'),
-    isDistributed
+    shards
       ? setAll(client, setOnNodes({ synchronous_commit: 'on', ...(waits && { lock_timeout: `${lockTimeout_ms}ms` }) }))
       : waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
-    run(client, waits ? lockProjects : lockFreeProjects, [projectIds]),
+    run<[string[]], { project_id: string; shard?: string }>(client, waits ? lockProjects : lockFree, [projectIds]),
     select(selectNextPositions, [projectIds]),
     select(selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
     select(selectEntriesInEffect, columnsOf(firstNames, ...ENTRY_KEY)),
@@ -189,6 +198,7 @@ async function lockAndRead(
     const { project_id, digest } = firstNames[ordinal - 1] as (typeof firstNames)[number]
     return digest === NO_DIGEST ? [] : [{ project_id, digest, contact_id }]
   })
+  for (const { project_id, shard } of held) if (shard !== undefined) shards?.set(project_id, shard)
   const heldIds = new Set(held.map(({ project_id }) => project_id))
   return {
     // A project that is not held after waiting for its lock was deleted, and its modules with it.
@@ -210,9 +220,9 @@ async function lockAndRead(
 type Select = <Args extends readonly unknown[], Row>(query: Prepared<Args, Row>, args: Args) => Promise<Row[]>
 
 const selectOn =
-  (client: pg.ClientBase, { isDistributed }: BatchOptions): Select =>
+  (client: pg.ClientBase, { shards }: BatchOptions): Select =>
   (query, args) =>
-    run(client, isDistributed ? query.ofOneProject : query, args)
+    run(client, shards ? query.ofOneShard : query, args)
 
 async function run<Args extends readonly unknown[], Row>(
   client: pg.ClientBase,

@@ -14,7 +14,7 @@ const MAX_ATTEMPTS = 5
 /**
  * A multi-project batch skips projects that are locked and so waits for none. A single-project batch waits for the lock of its
  * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other. Where the database is
- * distributed, the first kind is of one project as well.
+ * distributed, the projects of the first kind are on one shard.
  */
 type BatchKind = 'multi-project' | 'single-project'
 
@@ -72,7 +72,7 @@ interface RecorderTuning {
   turnTimeout_ms: number
   /** Whether the position of the database with an event is told. */
   readsPosition: boolean
-  /** Whether the database is distributed by project, so that each batch is of one alone (ADR 0033). */
+  /** Whether the database is distributed by project, so that each batch is of one shard alone (ADR 0033). */
   isDistributed: boolean
 }
 
@@ -101,6 +101,11 @@ export class Recorder {
   /** How many batches of each kind may run at a time. */
   readonly #slots: number
   readonly #running: Record<BatchKind, number> = { 'multi-project': 0, 'single-project': 0 }
+  /**
+   * Of a distributed database: the shard of each project that had a batch. When a shard was split, batches of its projects fail,
+   * whose events are then recorded one by one, and tell the new ones.
+   */
+  readonly #shards: Map<string, string> | undefined
   #foundLocked_ms = Number.NEGATIVE_INFINITY
   #isContendedUntil_ms = Number.NEGATIVE_INFINITY
   #isLockStuckUntil_ms = Number.NEGATIVE_INFINITY
@@ -119,6 +124,7 @@ export class Recorder {
     this.#pool = pool
     this.#observer = observer
     this.#options = { ...RECORDER_DEFAULTS, ...TUNING, ...options }
+    this.#shards = this.#options.isDistributed ? new Map() : undefined
     // Half of the connections each, so that batches that wait for locks never keep the others from a connection.
     this.#slots = Math.max(1, Math.floor(pool.options.max / 2))
   }
@@ -209,11 +215,11 @@ export class Recorder {
   }
 
   /**
-   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. Where each
-   * batch is of one project, none takes turns: unrelated projects would wait for one lock.
+   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. On a
+   * distributed database none takes turns: batches of different shards would wait for one lock.
    */
   get #takesTurns(): boolean {
-    if (this.#options.isDistributed) return false
+    if (this.#shards) return false
     const now_ms = performance.now()
     return now_ms < this.#isContendedUntil_ms && now_ms >= this.#isLockStuckUntil_ms
   }
@@ -225,21 +231,27 @@ export class Recorder {
 
   /** Takes events for a batch of this kind. */
   #take(kind: BatchKind): { queues: ProjectQueue[]; events: QueuedEvent[] } {
-    const { maxBatchSize, isDistributed } = this.#options
-    const isOfOneProject = kind === 'single-project' || isDistributed
+    const { maxBatchSize } = this.#options
     const isAlone = this.#waiting(kind).take(2).toArray().length === 1
     const size = isAlone ? maxBatchSize : Math.min(maxBatchSize, CONTESTED_BATCH_SIZE)
     const queues: ProjectQueue[] = []
     const events: QueuedEvent[] = []
     let length = 0
     for (const queue of this.#waiting(kind)) {
+      if (queues[0] && !this.#shareShard(queues[0], queue)) continue
       queues.push(queue)
       const taken = queue.take(size - events.length, BATCH_LENGTH - length)
       events.push(...taken)
       length = taken.reduce((sum, event) => sum + event.length, length)
-      if (isOfOneProject || events.length === size || length >= BATCH_LENGTH) break
+      if (kind === 'single-project' || events.length === size || length >= BATCH_LENGTH) break
     }
     return { queues, events }
+  }
+
+  /** Whether a batch can have events of both. */
+  #shareShard(one: ProjectQueue, other: ProjectQueue): boolean {
+    const shard = this.#shards?.get(one.projectId)
+    return !this.#shards || (shard !== undefined && shard === this.#shards.get(other.projectId))
   }
 
   /** The queues that a batch of this kind can take events from, in the order in which they are served. */
@@ -372,8 +384,8 @@ export class Recorder {
   ): Promise<Outcome[]> {
     const connection = begun ?? (await this.#connect())
     const { onCommit } = this.#observer
-    const { readsPosition, isDistributed } = this.#options
-    const options = { lockTimeout_ms, hasBegun: begun !== undefined, readsPosition, isDistributed, onCommit }
+    const { readsPosition } = this.#options
+    const options = { lockTimeout_ms, hasBegun: begun !== undefined, readsPosition, shards: this.#shards, onCommit }
     const outcomes = await this.#orRollBack(connection, () => recordBatch(connection, events, options))
     this.#warmConnections.push(connection)
     return outcomes

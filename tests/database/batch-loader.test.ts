@@ -169,9 +169,9 @@ describe('on a distributed database', () => {
     expect(await ofOther).toEqual({ name: 'Project b' })
     expect(await Promise.all(later)).toEqual([NAME, undefined])
     expect(sent()).toEqual([
-      ['{"a"}', '{"Project a"}', 'a'],
-      ['{"b"}', '{"Project b"}', 'b'],
-      ['{"a","a"}', '{"Project a","none"}', 'a'],
+      ['{"a"}', '{"Project a"}', '{"a"}'],
+      ['{"b"}', '{"Project b"}', '{"b"}'],
+      ['{"a","a"}', '{"Project a","none"}', '{"a"}'],
     ])
   })
 

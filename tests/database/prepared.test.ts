@@ -1,5 +1,6 @@
 import { type Compilable, sql } from 'kysely'
 import { describe, expect, test, vi } from 'vitest'
+import { inputTable, text } from '../../src/database/input-table.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { columnsOf, memoizeByOptions, type Parameter, prepare, prepareInsert } from '../../src/database/prepared.ts'
 
@@ -36,6 +37,33 @@ describe('prepare', () => {
     query.statement('c')
     expect(build).toHaveBeenCalledTimes(builds)
   })
+})
+
+test('for one shard a query compares with the projects of its input, too, each of them once', () => {
+  const query = prepare((db, projectIds: Parameter<string[]>, names: Parameter<string[]>) =>
+    db
+      .selectFrom(inputTable({ project_id: text(projectIds), name: text(names) }))
+      .innerJoin('projects as p', (join) => join.onRef('p.project_id', '=', 'input.project_id'))
+      .select((eb) => [
+        'input.project_id',
+        eb
+          .selectFrom('groups as g')
+          .select('g.name')
+          .whereRef('g.project_id', '=', 'input.project_id')
+          .whereRef('g.name', '=', 'input.name')
+          .as('group'),
+      ]),
+  )
+  const { text: sql, values } = query.ofOneShard.statement(['a', 'b', 'a'], ['x', 'y', 'z'])
+  expect(sql).toBe(
+    'select "input"."project_id", (select "g"."name" from "groups" as "g" where ' +
+      '("g"."project_id" = "input"."project_id" and "g"."project_id" = any($1::text[])) ' +
+      'and "g"."name" = "input"."name") as "group" ' +
+      'from unnest($2::text[], $3::text[]) with ordinality as input("project_id", "name", "ordinal") ' +
+      'inner join "projects" as "p" on ("p"."project_id" = "input"."project_id" and "p"."project_id" = any($4::text[]))',
+  )
+  expect(values).toEqual(['{"a","b"}', '{"a","b","a"}', '{"x","y","z"}', '{"a","b"}'])
+  expect(query.statement(['a'], ['x']).text).not.toContain('any(')
 })
 
 const CONVERSION = 'a parameter of a prepared query has no value yet'

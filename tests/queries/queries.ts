@@ -25,6 +25,7 @@ import {
 import {
   databaseSize,
   lockFreeProjects,
+  lockFreeProjectsOfShard,
   lockProjects,
   lockRecording,
   ping,
@@ -42,7 +43,7 @@ const digests = [Buffer.alloc(32)]
 
 /** The form in which a batch is read. */
 const formFor = <Args extends readonly unknown[], Row>(db: Database, query: Prepared<Args, Row>) =>
-  isDistributed(db) ? query.ofOneProject : query
+  isDistributed(db) ? query.ofOneShard : query
 
 /** The queries that are of no project. */
 const OF_ALL_PROJECTS = ['selectKeysFingerprint']
@@ -80,6 +81,7 @@ export const QUERIES: [name: string, kind: string, run: (db: Database) => Promis
   ['setLockTimeout', 'list', (db) => setLockTimeout(db, '1ms')],
   ['lockProjects', 'list', (db) => lockProjects(db, ['p'])],
   ['lockFreeProjects', 'list', (db) => lockFreeProjects(db, ['p'])],
+  ['lockFreeProjects', 'list', (db) => lockFreeProjectsOfShard(db, ['p'])],
   ['tryLockRecording', 'list', (db) => tryLockRecording(db)],
   ['lockRecording', 'list', (db) => lockRecording(db)],
 ]

@@ -5,8 +5,8 @@ import type { Database } from '../../src/database/pool.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { QUERIES_OF_A_PROJECT, sentToCluster } from './queries.ts'
 
-// A Citus cluster sends a statement to the one node that has the project only if PostgreSQL's planner finds every table
-// compared with a single project (ADR 0033): so does plain PostgreSQL's.
+// A Citus cluster sends a statement to the one node that has its projects only if PostgreSQL's planner finds every table
+// compared with values of the statement (ADR 0033): so does plain PostgreSQL's.
 
 let database: TestDatabase
 let db: Database
@@ -50,10 +50,10 @@ async function planOf({ sql: text, parameters }: CompiledQuery): Promise<PlanNod
   })
 }
 
-/** A comparison of the project with a parameter of the statement. */
+/** A comparison of the project with a parameter of the statement, or an item of one. */
 const BOUND = /\(project_id = (\$\d+|\(\$\d+\)::text|ANY \(\$\d+\))\)/
 
-test.each(QUERIES_OF_A_PROJECT)('%s compares each table with one project', async (_, __, run) => {
+test.each(QUERIES_OF_A_PROJECT)('%s compares each table with given projects', async (_, __, run) => {
   const scans = scansOf(await planOf(await sentToCluster(run)))
   expect(scans.filter(({ text }) => !BOUND.test(text))).toEqual([])
 })

@@ -49,7 +49,7 @@ async function transactionsOf(work: () => Promise<unknown>): Promise<number> {
 }
 
 describe('events that arrive together', () => {
-  // On a cluster a transaction is of one project (ADR 0033).
+  // On a cluster a transaction is of one shard (ADR 0033).
   test.skipIf(isOnCitus)('share a transaction, across projects, and each caller gets its own result', async () => {
     const events = Array.from({ length: 40 }, (_, i) => ({
       projectId: i % 2 ? 'demo' : 'other',
@@ -110,20 +110,14 @@ describe('events that arrive together', () => {
       isOnCitus ? 3 : 2,
     ],
   ])('%s', async (_, projects, expected) => {
+    // It does not know yet whether they share a shard.
+    const fresh = recorderOn(pool)
     const transactions = await transactionsOf(() =>
       Promise.all(
-        projects.flatMap(({ id, count }) => Array.from({ length: count }, () => recorder.record(id, parsedEvent()))),
+        projects.flatMap(({ id, count }) => Array.from({ length: count }, () => fresh.record(id, parsedEvent()))),
       ),
     )
     expect(transactions).toBe(expected)
-  })
-
-  test('fill a batch for each project where the database is distributed', async () => {
-    const distributed = recorderOn(pool, { isDistributed: true })
-    const transactions = await transactionsOf(() =>
-      Promise.all(Array.from({ length: 9 }, (_, i) => distributed.record(PROJECTS[i % 3] ?? '', parsedEvent()))),
-    )
-    expect(transactions).toBe(3)
   })
 
   test('have the outcome of one after another: each sees the contacts that earlier ones added or extended', async () => {

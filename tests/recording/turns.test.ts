@@ -79,7 +79,7 @@ test('one that finds a project locked takes turns for a second', async () => {
   await expectTurn()
 })
 
-test('one whose batches are of one project each takes none', async () => {
+test('one of a distributed database takes none', async () => {
   recorder = createRecorder(NO_OBSERVER, { isDistributed: true })
   await contend()
   await expectNoTurn()

@@ -1,0 +1,79 @@
+/**
+ * Batches of a distributed database (ADR 0033). Plain PostgreSQL stands in for the node that has several shards of the projects:
+ * they are tables there as well, which inherit from the one that statements name.
+ */
+import type pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { openWritePool } from '../../src/database/open.ts'
+import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
+import { Recorder } from '../../src/recording/recorder.ts'
+import { isOnCitus } from '../support/citus.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { fillFixture, parsedEvent } from './fixture.ts'
+
+const PROJECTS = ['demo', 'other', 'third'] as const
+
+describe.skipIf(isOnCitus)('where projects are on different shards', () => {
+  let database: TestDatabase
+  let pool: pg.Pool
+  beforeAll(async () => {
+    database = await createTestDatabase()
+    pool = openWritePool(database.url, { max: 2 })
+    await fillFixture(database.url)
+    // References to a table do not find the rows of those that inherit from it.
+    const { rows } = await pool.query<{ referrer: string; name: string }>(
+      `SELECT conrelid::regclass AS referrer, conname AS name FROM pg_constraint WHERE confrelid = 'projects'::regclass`,
+    )
+    for (const { referrer, name } of rows) await pool.query(`ALTER TABLE ${referrer} DROP CONSTRAINT ${name}`)
+    for (const shard of ['projects_1', 'projects_2'])
+      await pool.query(`CREATE TABLE ${shard} (LIKE projects INCLUDING ALL) INHERITS (projects)`)
+  })
+  afterAll(async () => {
+    await pool.end()
+    await database.drop()
+  })
+
+  /** The projects of each batch. */
+  let batches: string[][]
+  let recorder: Recorder
+  beforeEach(() => {
+    batches = []
+    const aroundBatch: RecorderObserver['aroundBatch'] = ({ events }, record) => {
+      const queued = events as unknown as { event: { project_id: string } }[]
+      batches.push([...new Set(queued.map(({ event }) => event.project_id))])
+      return record()
+    }
+    recorder = new Recorder(pool, { isDistributed: true }, { ...NO_OBSERVER, aroundBatch })
+  })
+
+  async function place(shards: Record<(typeof PROJECTS)[number], string>): Promise<void> {
+    for (const [project, shard] of Object.entries(shards)) {
+      await pool.query(
+        `WITH moved AS (DELETE FROM projects WHERE project_id = '${project}' RETURNING *)
+         INSERT INTO ${shard} SELECT * FROM moved`,
+      )
+    }
+  }
+
+  /** Records two events in each project, which come together. @returns the projects of each batch */
+  async function batchesOfTwoInEach(): Promise<string[][]> {
+    const projects = [...PROJECTS, ...PROJECTS]
+    const recorded = await Promise.all(projects.map((project) => recorder.record(project, parsedEvent())))
+    expect(recorded.map(({ body }) => body.project_id)).toEqual(projects)
+    return batches.splice(0)
+  }
+
+  test('a batch is of the projects of a shard, once each has had one of its own', async () => {
+    await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
+    expect(await batchesOfTwoInEach()).toEqual([['demo'], ['other'], ['third']])
+    expect(await batchesOfTwoInEach()).toEqual([['demo', 'third'], ['other']])
+  })
+
+  test('the next batches are of the new shards after some have moved', async () => {
+    await place({ demo: 'projects_1', other: 'projects_1', third: 'projects_1' })
+    await batchesOfTwoInEach()
+    await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_2' })
+    expect(await batchesOfTwoInEach()).toEqual([['demo', 'other', 'third']])
+    expect(await batchesOfTwoInEach()).toEqual([['demo'], ['other', 'third']])
+  })
+})
