@@ -107,6 +107,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'ajv',
       'prom-client',
       'rate-limiter-flexible',
+      'uuid',
     ],
   },
   'src/tracing': {

@@ -319,7 +319,7 @@ const inOurNames = (columns: Row): Row => {
   )
 }
 
-if (import.meta.main) {
+if (process.argv[1] === import.meta.filename) {
   const [name = '', ours = '', theirs = '', key = ''] = process.argv.slice(2)
   if (!(name in PEERS) || key === '') throw new Error('usage: check.ts PEER OURS THEIRS KEY')
   const { comparisons, differences } = await checkPeer({ name: name as PeerName, ours, theirs, key })

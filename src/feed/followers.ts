@@ -47,9 +47,10 @@ interface FollowedProject {
 }
 
 /**
- * The requests that wait for events or erasures (ADR 0020). While there are any, look-ups of all projects that are due ask for
- * their last positions, in one statement unless they are slow, so that a waiting request costs the database nothing, and what any process commits ends
- * its wait. On a cluster, where each project has a look-up of its own, one that fails or hangs concerns its project alone.
+ * The requests that wait for events or erasures (ADR 0020). While there are any, the last positions of their projects are
+ * polled: those of all projects that are due by one statement, those that were slow by one each. So a waiting request costs
+ * the database nothing, and a commit by any process ends its wait. On a cluster each project has a look-up of its own, so
+ * that one that fails or hangs affects no other.
  */
 export class Followers {
   readonly #db: Database
@@ -81,7 +82,7 @@ export class Followers {
 
   /**
    * Waits until the project's feed has something after the position, and ends with its last position. Ends with undefined
-   * when it is cancelled, the time is over, or the followers are closed. Rejects with the database's error if the time is over
+   * when it is cancelled, the time is over, as a negative one is, or the followers are closed. Rejects with the database's error if the time is over
    * and the last look-up has failed since.
    */
   wait(feed: Feed, projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
@@ -100,11 +101,14 @@ export class Followers {
     const cancel = () => end()
     const one = { feed, position, end }
     const begin_ms = performance.now()
-    const timer = setTimeout(() => {
-      leave()
-      if (project.failure && project.failure.at_ms >= begin_ms) reject(project.failure.error)
-      else resolve(undefined)
-    }, timeout_ms)
+    const timer = setTimeout(
+      () => {
+        leave()
+        if (project.failure && project.failure.at_ms >= begin_ms) reject(project.failure.error)
+        else resolve(undefined)
+      },
+      Math.max(0, timeout_ms),
+    )
     project.waiting.add(one)
     this.#closing.signal.addEventListener('abort', cancel)
     if (this.#closing.signal.aborted) cancel()

@@ -48,8 +48,10 @@ export function logRequests(app: FastifyInstance, slow_ms: number): void {
       request.log.info(lineOf(request, reply), 'request cut off')
       return
     }
-    const { wait = 0 } = (request.query ?? {}) as { wait?: number }
-    const isSlow = reply.elapsedTime - wait * 1_000 >= slow_ms
+    // A number once it is valid; what was refused before has not waited.
+    const { wait } = (request.query ?? {}) as { wait?: unknown }
+    const wait_ms = typeof wait === 'number' ? wait * 1_000 : 0
+    const isSlow = reply.elapsedTime - wait_ms >= slow_ms
     request.log[levelOf(request, reply, isSlow)](lineOf(request, reply), isSlow ? 'slow request' : 'request')
   })
 }

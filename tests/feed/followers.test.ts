@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import type { CompiledQuery } from 'kysely'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { markDistributed } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
@@ -47,6 +47,14 @@ test('a wait that is over while the database is away rejects with its error', as
   const followers = new Followers(nowhere, { maxFollowers: 2, pollInterval_ms: 1 })
   await expect(followers.wait('events', 'p', 0, 200).ended).rejects.toThrow('ECONNREFUSED')
   await nowhere.destroy()
+})
+
+test('a wait whose time is over already ends, and Node warns of nothing', async () => {
+  const emitWarning = vi.spyOn(process, 'emitWarning')
+  onTestFinished(() => emitWarning.mockRestore())
+  const followers = new Followers(db, { maxFollowers: 2 })
+  expect(await followers.wait('events', 'p', 0, -1).ended).toBeUndefined()
+  expect(emitWarning).not.toHaveBeenCalled()
 })
 
 test('a wait ends in time though a look-up does not', async () => {

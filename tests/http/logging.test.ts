@@ -194,10 +194,13 @@ test('a slow request is a warning, but not one that waits for events', async () 
   const slow = await createTestApp({ logger: { level: 'info', stream }, config: { slowRequest_ms: 0 } })
   await slow.call({ path: '/projects/demo/modules' })
   await slow.call({ path: '/projects/demo/events?direction=ASC&after=0&wait=1' })
+  // Those that are refused have not waited, whatever they ask for.
+  for (const wait of ['x', '30', '1&wait=2']) await slow.call({ path: `/projects/demo/modules?wait=${wait}` })
   await slow.close()
   expect(logged.map(({ level, msg }) => [level, msg])).toEqual([
     [40, 'slow request'],
     [30, 'request'],
+    ...Array(3).fill([40, 'slow request']),
   ])
 })
 
