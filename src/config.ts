@@ -150,15 +150,17 @@ function parsePostgresUrl(text: string): string {
   }
 }
 
+/** Where a database is, without user and password. */
+export function nameOfDatabase(url: string): string {
+  const { host, port, database } = new pg.Client(url)
+  return `${host}:${port}/${database}`
+}
+
 const postgresUrl = makeValidator(parsePostgresUrl)
 
 const postgresUrls = makeValidator((text) => {
   const urls = text.split(',').map((url) => parsePostgresUrl(url.trim()))
-  const servers = urls.map((url) => {
-    const { host, port, database } = new pg.Client(url)
-    return `${host}:${port}/${database}`
-  })
-  if (new Set(servers).size < urls.length) throw new Error('names a server twice')
+  if (new Set(urls.map(nameOfDatabase)).size < urls.length) throw new Error('names a server twice')
   return urls
 })
 

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Command, Option } from 'commander'
@@ -50,7 +50,7 @@ export function demoKeyFile(config: Config, projectId: string): string {
   if (projectId === DEMO.projectId) return path.join(config.dataDir, 'demo-key')
   const encoded = encodeURIComponent(projectId)
   const isLong = encoded.length > MAX_ID_IN_NAME
-  return path.join(config.dataDir, `demo-key-${isLong ? createHash('sha256').update(encoded).digest('hex') : encoded}`)
+  return path.join(config.dataDir, `demo-key-${isLong ? hash('sha256', encoded) : encoded}`)
 }
 
 /** The demo project's key from its file, replaced by a new one if it is not valid. Only the file's owner can read it. */

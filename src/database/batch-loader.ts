@@ -16,7 +16,7 @@ type KeyOf<Arrays extends readonly unknown[]> = {
 /** What is found of a row: `value_bytes` only if it leaves out large values. */
 type Found<Row> = Omit<Row, 'ordinal' | 'value_bytes'> & SizedRow
 
-/** The distinct keys that are loaded at once, and the rows found for them, by ordinal. On a distributed database those of one project. */
+/** The distinct keys that are loaded at once, on a distributed database those of one project, and their rows by ordinal. */
 interface Batch<Row> {
   ordinals: Map<string, number>
   columns: unknown[][]

@@ -1,6 +1,7 @@
 import { type CompiledQuery, type DatabaseConnection, Kysely, type QueryResult } from 'kysely'
-import pg from 'pg'
+import type pg from 'pg'
 import type { DB } from '../../generated/database.ts'
+import { nameOfDatabase } from '../config.ts'
 import { destroySocket } from './client.ts'
 import { isCancelled, isLockTimeout, isOutage } from './failures.ts'
 import { refuseTransactionPooler } from './open.ts'
@@ -30,12 +31,6 @@ const STATE_OPTIONS = { connectionTimeout_ms: STATE_TIMEOUT_ms, queryTimeout_ms:
 
 /** Opens the connection on which a server is asked for its state. */
 export const openStatePool = (url: string): pg.Pool => createPool(url, { max: 1, ...STATE_OPTIONS })
-
-/** Where a database is, without user and password. */
-export function nameOfDatabase(url: string): string {
-  const { host, port, database } = new pg.Client(url)
-  return `${host}:${port}/${database}`
-}
 
 export interface ReplicaOptions extends PoolOptions {
   /** Called with the error of a query that was run on the primary server instead; at most once a minute. */

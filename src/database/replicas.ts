@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { crc32 } from 'node:zlib'
 import type pg from 'pg'
 import { adviceFor, messageOf } from './advice.ts'
 import type { Database } from './pool.ts'
@@ -86,7 +87,7 @@ export class Replicas {
   databaseFor(projectId: string, least: WalPosition = 0): Database {
     const { position = 0, noted_ms = 0 } = this.#writes.get(projectId) ?? {}
     const { length } = this.#replicas
-    const first = hashOf(projectId) % length
+    const first = crc32(projectId) % length
     let chosen: Replica | undefined
     for (let i = 0; i < length; i += 1) {
       const replica = this.#replicas[(first + i) % length] as Replica
@@ -211,11 +212,4 @@ export class Replicas {
 function describe(error: unknown): string {
   const advice = adviceFor(error)
   return advice === undefined ? messageOf(error) : `${messageOf(error)}. ${advice}`
-}
-
-/** A number for a text, the same in every process: FNV-1a. */
-function hashOf(text: string): number {
-  let hash = 0x811c9dc5
-  for (let i = 0; i < text.length; i += 1) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
-  return hash >>> 0
 }

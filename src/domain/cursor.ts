@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { invalidRequest } from './errors.ts'
 import { isStorable } from './text.ts'
@@ -64,7 +64,7 @@ const NEEDS_ASCENDING = 'is a cursor of direction=ASC; send direction=ASC with i
 
 /** A digest of what a cursor is bound to: operation, path, filters and direction, everything but the limit. */
 export function fingerprint(scope: readonly unknown[]): Buffer {
-  return createHash('sha256').update(JSON.stringify(scope)).digest().subarray(0, FINGERPRINT_bytes)
+  return hash('sha256', JSON.stringify(scope), 'buffer').subarray(0, FINGERPRINT_bytes)
 }
 
 /**

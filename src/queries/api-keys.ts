@@ -34,19 +34,27 @@ export async function findKeysFingerprint(db: Database): Promise<string> {
   return row?.fingerprint ?? ''
 }
 
+/** What the operator sees of a key. */
+const KEY_COLUMNS = [
+  'project_id',
+  'key_id',
+  'name',
+  'scopes',
+  'created_at',
+  'expires_at',
+  'last_used_at',
+  'revoked_at',
+] as const
+
 /** A key by its public id alone, as the operator knows it. */
 export function findKeyById(db: Database, keyId: string) {
-  return db
-    .selectFrom('api_keys')
-    .select(['project_id', 'key_id', 'name', 'scopes', 'created_at', 'expires_at', 'last_used_at', 'revoked_at'])
-    .where('key_id', '=', keyId)
-    .executeTakeFirst()
+  return db.selectFrom('api_keys').select(KEY_COLUMNS).where('key_id', '=', keyId).executeTakeFirst()
 }
 
 export function selectKeys(db: Database, projectId: string | undefined) {
   return db
     .selectFrom('api_keys')
-    .select(['project_id', 'key_id', 'name', 'scopes', 'created_at', 'expires_at', 'last_used_at', 'revoked_at'])
+    .select(KEY_COLUMNS)
     .$if(projectId !== undefined, (query) => query.where('project_id', '=', projectId ?? ''))
     .orderBy('project_id')
     .orderBy('created_at')

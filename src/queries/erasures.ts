@@ -7,7 +7,7 @@ import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { isPosition } from '../domain/cursor.ts'
 import { selectNextPositions } from './events.ts'
-import { lockProjects } from './projects.ts'
+import { lockProjects, TABLES_OF_PROJECT } from './projects.ts'
 
 /** What erasing a contact removed. */
 export interface Erasure {
@@ -87,22 +87,6 @@ async function countOf(deletion: { executeTakeFirstOrThrow(): Promise<{ numDelet
   return Number((await deletion.executeTakeFirstOrThrow()).numDeletedRows)
 }
 
-/** Rows before those that they refer to. */
-const OF_PROJECT = [
-  'api_keys',
-  'erasures',
-  'idempotency_keys',
-  'entry_page_views',
-  'events',
-  'entries',
-  'contact_identifiers',
-  'contacts',
-  'module_versions',
-  'modules',
-  'groups',
-  'projects',
-] as const
-
 /** Deletes a project and all that is stored of it, in one transaction. @returns how many rows it had, if it existed */
 export function deleteProject(db: Database, projectId: string): Promise<number | undefined> {
   return db.transaction().execute(async (trx) => {
@@ -114,7 +98,7 @@ export function deleteProject(db: Database, projectId: string): Promise<number |
       .forUpdate()
       .executeTakeFirst()
     let rows = 0
-    for (const table of OF_PROJECT) {
+    for (const table of TABLES_OF_PROJECT) {
       const deleted = await sql`DELETE FROM ${sql.table(table)} WHERE project_id = ${projectId}`.execute(trx)
       rows += Number(deleted.numAffectedRows)
     }
@@ -147,11 +131,11 @@ export async function rewriteTables(db: Database, onWait: (reason: string) => vo
     )
     await sql`SET lock_timeout = ${sql.lit(LOCK_TIMEOUT_ms)}`.execute(session)
     await untilNoneSees(session, onWait)
-    for (const table of OF_PROJECT) await rewrite(session, table, onWait)
+    for (const table of TABLES_OF_PROJECT) await rewrite(session, table, onWait)
     // The statistics of before were replaced only now.
     await untilNoneSees(session, onWait)
     await rewrite(session, STATISTICS, onWait)
-    return OF_PROJECT.length + 1
+    return TABLES_OF_PROJECT.length + 1
   })
 }
 

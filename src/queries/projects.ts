@@ -130,11 +130,23 @@ export async function selectLastEvents(db: Database) {
 
 /** The tables whose rows are counted. */
 const COUNTED = ['modules', 'module_versions', 'contacts', 'entries', 'events'] as const
-/** The others that hold what is stored of a project. */
-const SIZED = [
-  ...COUNTED,
-  ...['groups', 'contact_identifiers', 'entry_page_views', 'erasures', 'idempotency_keys', 'api_keys'],
-]
+/** The tables of what is stored of a project: those of rows before those of rows that they refer to. */
+export const TABLES_OF_PROJECT = [
+  'api_keys',
+  'erasures',
+  'idempotency_keys',
+  'entry_page_views',
+  'events',
+  'entries',
+  'contact_identifiers',
+  'contacts',
+  'module_versions',
+  'modules',
+  'groups',
+  'projects',
+] as const
+
+const SIZED = TABLES_OF_PROJECT.filter((table) => table !== 'projects')
 
 type Counts = Record<(typeof COUNTED)[number], number>
 

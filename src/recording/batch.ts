@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
@@ -355,9 +355,8 @@ function idempotencyOf(input: EventToRecord): Idempotency | undefined {
 function requestDigest(input: EventToRecord): Buffer {
   const { module_id, timestamp, custom_event_name, custom_event_props } = input
   const identifiers = input.identifiers.map(({ digest }) => digest.toString('hex')).sort()
-  return createHash('sha256')
-    .update(JSON.stringify([module_id, timestamp, custom_event_name, custom_event_props, identifiers]))
-    .digest()
+  const fields = [module_id, timestamp, custom_event_name, custom_event_props, identifiers]
+  return hash('sha256', JSON.stringify(fields), 'buffer')
 }
 
 /** Gives the events the next positions of their projects, in their order (ADR 0020). */

@@ -4,9 +4,16 @@ import type { TypeMismatch } from '../domain/identifier.ts'
 /** What became of an event of a batch; `locked` ones go back to their queue. */
 export type EventOutcome = 'recorded' | 'replayed' | 'locked' | 'failed' | ErrorCode
 
+/**
+ * A multi-project batch skips projects that are locked and so waits for none. A single-project batch waits for the lock of its
+ * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other. Where the database is
+ * distributed, the projects of the first kind are on one shard.
+ */
+export type BatchKind = 'multi-project' | 'single-project'
+
 /** A batch that has ended. */
 export interface BatchSummary {
-  kind: 'multi-project' | 'single-project'
+  kind: BatchKind
   /** How long each of its events has waited until it began, in milliseconds. */
   waits_ms: readonly number[]
   duration_ms: number
@@ -15,7 +22,7 @@ export interface BatchSummary {
 
 /** A batch that begins. */
 export interface QueuedBatch {
-  kind: BatchSummary['kind']
+  kind: BatchKind
   /** Each with the time when it came, in milliseconds of performance.now(). */
   events: readonly { queued_ms: number }[]
 }

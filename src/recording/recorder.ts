@@ -5,18 +5,11 @@ import { serviceUnavailable } from '../domain/errors.ts'
 import { Usage } from '../domain/usage.ts'
 import { beginWithRecordingLock, type EventToRecord, type Outcome, type Recorded, recordBatch } from './batch.ts'
 import type { ParsedEvent } from './custom-event.ts'
-import { type EventOutcome, NO_OBSERVER, type RecorderObserver } from './observer.ts'
+import { type BatchKind, type EventOutcome, NO_OBSERVER, type RecorderObserver } from './observer.ts'
 import { ProjectQueue, type QueuedEvent } from './project-queue.ts'
 
 /** Attempts at a transaction that loses by a serialization failure or a deadlock, which are rare: the locks prevent them. */
 const MAX_ATTEMPTS = 5
-
-/**
- * A multi-project batch skips projects that are locked and so waits for none. A single-project batch waits for the lock of its
- * project, up to a timeout. So no two batches wait for each other, and a locked project delays no other. Where the database is
- * distributed, the projects of the first kind are on one shard.
- */
-type BatchKind = 'multi-project' | 'single-project'
 
 /** The state of the queues that each kind of batch takes events from. */
 const SOURCE_STATES = { 'multi-project': 'queued', 'single-project': 'locked' } as const
@@ -37,8 +30,8 @@ const TURN_TIMEOUT_ms = 500
 const STUCK_LOCK_ms = 2_000
 
 /**
- * How many events a batch has at the most while several projects wait, so that none waits long for another. More would cost each
- * event little less, but for the waits between two batches, which a thousand events of one project share (ADR 0008).
+ * The most events of a batch while several projects wait, so that none waits long for another. Larger batches save little per
+ * event, except for a single project, whose thousand events then share the wait between two batches (ADR 0008).
  */
 const CONTESTED_BATCH_SIZE = 256
 
@@ -268,8 +261,9 @@ export class Recorder {
     const { queues, events } = this.#take(kind)
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
-    const [expired, current] = partition(events, ({ queued_ms }) => now_ms - queued_ms > maxQueueWait_ms)
-    this.#refuseExpired(expired)
+    const isExpired = ({ queued_ms }: QueuedEvent) => now_ms - queued_ms > maxQueueWait_ms
+    this.#refuseExpired(events.filter(isExpired))
+    const current = events.filter((event) => !isExpired(event))
     if (begun && current.length === 0) {
       // Sent ahead of what the connection is used for next, which notices a broken one.
       begun.query('ROLLBACK').catch(() => {})
@@ -419,8 +413,4 @@ function settle({ resolve, reject }: QueuedEvent, outcome: RecorderOutcome): voi
 function nameOf(outcome: RecorderOutcome): EventOutcome {
   if (outcome.status === 'recorded') return outcome.response.replayed ? 'replayed' : 'recorded'
   return outcome.status === 'refused' ? outcome.error.errorCode : outcome.status
-}
-
-function partition<T>(items: readonly T[], test: (item: T) => boolean): [T[], T[]] {
-  return [items.filter(test), items.filter((item) => !test(item))]
 }

@@ -8,7 +8,7 @@ interface Port {
   on: (event: 'message', listener: (message: Message) => void) => unknown
 }
 
-type Message = { call: number; name: string; argument: unknown } | { answer: number; result: unknown }
+type Message = { call: number; name: string; argument: unknown } | { response: number; result: unknown }
 
 /** Calls in both directions between a supervisor and a worker. */
 export class Channel<Remote extends Functions> {
@@ -22,24 +22,24 @@ export class Channel<Remote extends Functions> {
     port.on('message', async (message) => {
       if ('call' in message) {
         const result = await local[message.name]?.(message.argument)
-        this.#send({ answer: message.call, result })
+        this.#send({ response: message.call, result })
       } else {
-        this.#calls.get(message.answer)?.resolve(message.result)
-        this.#calls.delete(message.answer)
+        this.#calls.get(message.response)?.resolve(message.result)
+        this.#calls.delete(message.response)
       }
     })
   }
 
-  /** Calls a function of the other process. Rejects when that ends first. */
+  /** Calls a function of the other process. Rejects once the channel is closed. */
   call<Name extends keyof Remote & string>(
     name: Name,
     argument: Parameters<Remote[Name]>[0],
   ): Promise<Awaited<ReturnType<Remote[Name]>>> {
     this.#last += 1
-    const answer = Promise.withResolvers<unknown>()
-    this.#calls.set(this.#last, answer)
+    const response = Promise.withResolvers<unknown>()
+    this.#calls.set(this.#last, response)
     this.#send({ call: this.#last, name, argument })
-    return answer.promise as Promise<Awaited<ReturnType<Remote[Name]>>>
+    return response.promise as Promise<Awaited<ReturnType<Remote[Name]>>>
   }
 
   /** To be called when the other process has ended. */

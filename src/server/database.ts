@@ -14,7 +14,7 @@ export interface DatabaseOptions {
  * Opens the database, migrates the embedded one, and fills it.
  * @returns its URL, or undefined when the stop signal came first
  */
-export async function openDatabase(
+export async function prepareDatabase(
   config: Config,
   options: DatabaseOptions,
   { log, cleanup, stop }: Running,
@@ -26,7 +26,7 @@ export async function openDatabase(
       signal: stop,
     })
     cleanup.defer(() => postgres.release())
-    if (!stop.aborted) await prepare(config, postgres.url, options, { log, stop })
+    if (!stop.aborted) await migrateAndFill(config, postgres.url, options, { log, stop })
     return stop.aborted ? undefined : postgres.url
   } catch (error) {
     if (!stop.aborted) throw error
@@ -38,7 +38,7 @@ export async function openDatabase(
  * Migrates and fills the database on a connection without timeouts, since a migration may take as long as it needs. The
  * stop signal breaks it, which undoes the migration: an embedded PostgreSQL is to be stopped before the process must end.
  */
-async function prepare(
+async function migrateAndFill(
   config: Config,
   url: string,
   options: DatabaseOptions,

@@ -1,5 +1,5 @@
 import type { Config } from '../config.ts'
-import { type DatabaseOptions, openDatabase } from './database.ts'
+import { type DatabaseOptions, prepareDatabase } from './database.ts'
 import { runProcess, stopSignal } from './process.ts'
 import { type RequestsOptions, serveRequests } from './requests.ts'
 
@@ -13,6 +13,6 @@ export type ServeOptions = DatabaseOptions & Pick<RequestsOptions, 'onListening'
  */
 export const serve = (config: Config, options: ServeOptions = {}): Promise<void> =>
   runProcess(config, { stop: stopSignal() }, async (running) => {
-    const url = await openDatabase(config, options, running)
+    const url = await prepareDatabase(config, options, running)
     if (url !== undefined) await serveRequests(config, url, options, running)
   })

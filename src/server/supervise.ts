@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import type { Config } from '../config.ts'
-import { openDatabase } from './database.ts'
+import { prepareDatabase } from './database.ts'
 import { choosePort } from './listen.ts'
 import { runProcess, stopSignal } from './process.ts'
 import type { ServeOptions } from './serve.ts'
@@ -15,7 +15,7 @@ import { Workers } from './workers.ts'
 export function serve(config: Config, options: ServeOptions = {}): Promise<void> {
   return runProcess(config, { stop: stopSignal() }, async (running) => {
     const { log, cleanup, stop } = running
-    const databaseUrl = await openDatabase(config, options, running)
+    const databaseUrl = await prepareDatabase(config, options, running)
     if (databaseUrl === undefined) return
     // Left to the workers, 0 would give another port to those that are started when no other is left.
     const server = { ...config.server, port: await choosePort(config.server) }

@@ -80,6 +80,7 @@ export async function exportProject(
  * their responses, which cannot be imported. From one snapshot.
  *
  * @param output written with backpressure, and not ended
+ * @throws Error when the contact does not exist any more; what the output throws; database errors
  */
 export async function exportContact(
   pool: pg.Pool,
