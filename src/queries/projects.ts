@@ -60,18 +60,23 @@ export const lockFreeProjectsOfShard = prepare(
   { name: 'lockFreeProjects' },
 )
 
-/** An advisory lock: `flow` in ASCII, and a number. If another program takes it in the same database, batches are slower. */
-const RECORDING_LOCK = sql`${sql.lit(0x666c6f77)}, ${sql.lit(1)}`
+/**
+ * The recording lock of a shard, which is an advisory one: `flow` in ASCII, and the CRC-32 of the shard's name as a signed
+ * number. If another program takes it in the same database, or another shard has the same number, batches are slower.
+ */
+const recordingLock = (shardCrc: Parameter<number>) => sql`${sql.lit(0x666c6f77)}, ${shardCrc}::integer`
 
-/** Takes the recording lock until the transaction ends, if no other session has it. */
+/** Takes a shard's recording lock until the transaction ends, if no other session has it. */
 export const tryLockRecording = prepare(
-  (db) => db.selectNoFrom(sql<boolean>`pg_try_advisory_xact_lock(${RECORDING_LOCK})`.as('is_held')),
+  (db, shardCrc: Parameter<number>) =>
+    db.selectNoFrom(sql<boolean>`pg_try_advisory_xact_lock(${recordingLock(shardCrc)})`.as('is_held')),
   { name: 'tryLockRecording' },
 )
 
-/** Waits for the recording lock, unless the transaction has it. It goes to the session that has waited longest. */
+/** Waits for a shard's recording lock, unless the transaction has it. It goes to the session that has waited longest. */
 export const lockRecording = prepare(
-  (db) => db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${RECORDING_LOCK})`.as('lock')),
+  (db, shardCrc: Parameter<number>) =>
+    db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${recordingLock(shardCrc)})`.as('lock')),
   { name: 'lockRecording' },
 )
 

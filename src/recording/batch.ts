@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { crc32 } from 'node:zlib'
 import type pg from 'pg'
 import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../generated/api.ts'
@@ -98,18 +99,23 @@ interface BatchOptions {
 }
 
 /**
- * Begins a transaction that holds the recording lock, as one of all processes does at a time, so that multi-project batches
- * that take it never find a project locked by each other (ADR 0031). Nothing but speed depends on it.
+ * Begins a transaction that holds a shard's recording lock, as one of all processes does at a time, so that multi-project
+ * batches that take it never find a project locked by each other (ADR 0031). Nothing but speed depends on it.
  *
  * @returns whether another session had it
  * @throws a lock timeout after this time, or the database's other errors
  */
-export async function beginWithRecordingLock(client: pg.ClientBase, timeout_ms: number): Promise<{ waited: boolean }> {
+export async function beginWithRecordingLock(
+  client: pg.ClientBase,
+  shard: string,
+  timeout_ms: number,
+): Promise<{ waited: boolean }> {
+  const shardCrc = crc32(shard) | 0
   const [, , tried] = await Promise.all([
     timedQuery(client, 'BEGIN'),
     run(client, setLockTimeout, [`${timeout_ms}ms`]),
-    run(client, tryLockRecording, []),
-    run(client, lockRecording, []),
+    run(client, tryLockRecording, [shardCrc]),
+    run(client, lockRecording, [shardCrc]),
     // The batch itself waits as long as one without a turn, for a table that a migration has locked, for example. By `run`
     // like the others, so that of their errors the first one is seen, which is the lock timeout.
     run(client, setLockTimeout, ['0']),

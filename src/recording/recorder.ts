@@ -14,6 +14,9 @@ const MAX_ATTEMPTS = 5
 /** The state of the queues that each kind of batch takes events from. */
 const SOURCE_STATES = { 'multi-project': 'queued', 'single-project': 'locked' } as const
 
+/** That of all projects where the database is not distributed: it has the name of their table. */
+const ONLY_SHARD = 'projects'
+
 /** How long after it has met others at the recording lock, or a project that they had locked, a recorder takes turns. */
 const CONTENTION_ms = 1_000
 
@@ -99,6 +102,8 @@ export class Recorder {
    * whose events are then recorded one by one, and tell the new ones.
    */
   readonly #shards: Map<string, string> | undefined
+  /** The shards of the batches that wait for their turn, or have it. */
+  readonly #turns = new Set<string>()
   #foundLocked_ms = Number.NEGATIVE_INFINITY
   #isContendedUntil_ms = Number.NEGATIVE_INFINITY
   #isLockStuckUntil_ms = Number.NEGATIVE_INFINITY
@@ -194,25 +199,25 @@ export class Recorder {
 
   #startBatches(): void {
     for (const kind of ['multi-project', 'single-project'] as const) {
-      while (this.#hasSlot(kind) && this.#hasEvents(kind)) void this.#run(kind)
+      for (let first = this.#first(kind); first; first = this.#first(kind)) void this.#run(kind, first)
     }
     for (const connection of this.#warmConnections.splice(0)) connection.release()
   }
 
-  #hasSlot(kind: BatchKind): boolean {
-    return this.#running[kind] < (kind === 'multi-project' && this.#takesTurns ? 1 : this.#slots)
+  /** The first queue that a batch of this kind can take events from now. */
+  #first(kind: BatchKind): ProjectQueue | undefined {
+    if (this.#running[kind] >= this.#slots) return undefined
+    const turns = kind === 'multi-project' && this.#takesTurns ? this.#turns : undefined
+    return this.#waiting(kind).find((queue) => !turns?.has(this.#shardOf(queue) ?? ''))
   }
 
-  #hasEvents(kind: BatchKind): boolean {
-    return this.#waiting(kind).next().done !== true
+  /** Where the project is; of a distributed database unknown until it has had a batch. */
+  #shardOf({ projectId }: ProjectQueue): string | undefined {
+    return this.#shards ? this.#shards.get(projectId) : ONLY_SHARD
   }
 
-  /**
-   * Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. On a
-   * distributed database none takes turns: batches of different shards would wait for one lock.
-   */
+  /** Whether others write in the same projects, as far as was seen lately. Imports count too, though they take no turns. */
   get #takesTurns(): boolean {
-    if (this.#shards) return false
     const now_ms = performance.now()
     return now_ms < this.#isContendedUntil_ms && now_ms >= this.#isLockStuckUntil_ms
   }
@@ -222,29 +227,22 @@ export class Recorder {
     this.#isContendedUntil_ms = Math.min(performance.now() + CONTENTION_ms, end_ms)
   }
 
-  /** Takes events for a batch of this kind. */
-  #take(kind: BatchKind): { queues: ProjectQueue[]; events: QueuedEvent[] } {
+  /** Takes events for a batch of this kind, of these queues in their order. */
+  #take(kind: BatchKind, from: Iterable<ProjectQueue>): { queues: ProjectQueue[]; events: QueuedEvent[] } {
     const { maxBatchSize } = this.#options
     const isAlone = this.#waiting(kind).take(2).toArray().length === 1
     const size = isAlone ? maxBatchSize : Math.min(maxBatchSize, CONTESTED_BATCH_SIZE)
     const queues: ProjectQueue[] = []
     const events: QueuedEvent[] = []
     let length = 0
-    for (const queue of this.#waiting(kind)) {
-      if (queues[0] && !this.#shareShard(queues[0], queue)) continue
+    for (const queue of from) {
       queues.push(queue)
       const taken = queue.take(size - events.length, BATCH_LENGTH - length)
       events.push(...taken)
       length = taken.reduce((sum, event) => sum + event.length, length)
-      if (kind === 'single-project' || events.length === size || length >= BATCH_LENGTH) break
+      if (events.length === size || length >= BATCH_LENGTH) break
     }
     return { queues, events }
-  }
-
-  /** Whether a batch can have events of both. */
-  #shareShard(one: ProjectQueue, other: ProjectQueue): boolean {
-    const shard = this.#shards?.get(one.projectId)
-    return !this.#shards || (shard !== undefined && shard === this.#shards.get(other.projectId))
   }
 
   /** The queues that a batch of this kind can take events from, in the order in which they are served. */
@@ -253,12 +251,13 @@ export class Recorder {
   }
 
   /** Records a batch and settles its events; those of locked projects go back to their queues. Never rejects. */
-  async #run(kind: BatchKind): Promise<void> {
+  async #run(kind: BatchKind, first: ProjectQueue): Promise<void> {
     this.#running[kind] += 1
-    const begin = () => this.#beginInTurn()
-    const isInTurn = kind === 'multi-project' && this.#takesTurns
-    const begun = isInTurn ? await (this.#observer.detached?.(begin) ?? begin()) : undefined
-    const { queues, events } = this.#take(kind)
+    const shard = kind === 'multi-project' ? this.#shardOf(first) : undefined
+    const turn = this.#takesTurns ? shard : undefined
+    const begun = turn === undefined ? undefined : await this.#beginInTurn(turn)
+    const isOfShard = (queue: ProjectQueue) => this.#shardOf(queue) === shard
+    const { queues, events } = this.#take(kind, shard === undefined ? [first] : this.#waiting(kind).filter(isOfShard))
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
     const isExpired = ({ queued_ms }: QueuedEvent) => now_ms - queued_ms > maxQueueWait_ms
@@ -290,6 +289,7 @@ export class Recorder {
     const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
     for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
     this.#running[kind] -= 1
+    if (turn !== undefined) this.#turns.delete(turn)
     if (kind === 'multi-project' && locked.length > 0 && !begun) {
       this.#foundLocked_ms = performance.now()
       this.#renewTurns()
@@ -354,13 +354,19 @@ export class Recorder {
   }
 
   /**
-   * @returns a connection with a transaction that holds the recording lock; none when that takes too long, or the database is
-   * away, as the batch will find out
+   * @returns a connection with a transaction that holds the shard's recording lock; none when that takes too long, or the database
+   * is away, as the batch will find out
    */
-  async #beginInTurn(): Promise<pg.PoolClient | undefined> {
+  async #beginInTurn(shard: string): Promise<pg.PoolClient | undefined> {
+    this.#turns.add(shard)
+    const begin = () => this.#beginWithLock(shard)
+    return this.#observer.detached?.(begin) ?? begin()
+  }
+
+  async #beginWithLock(shard: string): Promise<pg.PoolClient | undefined> {
     try {
       const connection = await this.#connect()
-      const begin = () => beginWithRecordingLock(connection, this.#options.turnTimeout_ms)
+      const begin = () => beginWithRecordingLock(connection, shard, this.#options.turnTimeout_ms)
       const { waited } = await this.#orRollBack(connection, begin)
       if (waited) this.#renewTurns()
       return connection

@@ -1,6 +1,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
+import { crc32 } from 'node:zlib'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { connect, openWritePool } from '../../src/database/open.ts'
@@ -235,7 +236,7 @@ describe('through a pooler in transaction mode', () => {
     await project.waiting(1)
     await project.release()
     await contended
-    const turn = await holdLock(database, `SELECT pg_advisory_xact_lock(${0x666c6f77}, 1)`)
+    const turn = await holdLock(database, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects') | 0})`)
     const recorded = record()
     await turn.waiting(1)
     await turn.release()

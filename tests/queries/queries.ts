@@ -82,8 +82,8 @@ export const QUERIES: [name: string, kind: string, run: (db: Database) => Promis
   ['lockProjects', 'list', (db) => lockProjects(db, ['p'])],
   ['lockFreeProjects', 'list', (db) => lockFreeProjects(db, ['p'])],
   ['lockFreeProjects', 'list', (db) => lockFreeProjectsOfShard(db, ['p'])],
-  ['tryLockRecording', 'list', (db) => tryLockRecording(db)],
-  ['lockRecording', 'list', (db) => lockRecording(db)],
+  ['tryLockRecording', 'list', (db) => tryLockRecording(db, 1)],
+  ['lockRecording', 'list', (db) => lockRecording(db, 1)],
 ]
 
 /** Those that are of one project. */

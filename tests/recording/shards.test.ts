@@ -2,6 +2,7 @@
  * Batches of a distributed database (ADR 0033). Plain PostgreSQL stands in for the node that has several shards of the projects:
  * they are tables there as well, which inherit from the one that statements name.
  */
+import { crc32 } from 'node:zlib'
 import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
@@ -9,6 +10,7 @@ import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer
 import { Recorder } from '../../src/recording/recorder.ts'
 import { isOnCitus } from '../support/citus.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 import { fillFixture, parsedEvent } from './fixture.ts'
 
 const PROJECTS = ['demo', 'other', 'third'] as const
@@ -18,7 +20,7 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
   let pool: pg.Pool
   beforeAll(async () => {
     database = await createTestDatabase()
-    pool = openWritePool(database.url, { max: 2 })
+    pool = openWritePool(database.url, { max: 4 })
     await fillFixture(database.url)
     // References to a table do not find the rows of those that inherit from it.
     const { rows } = await pool.query<{ referrer: string; name: string }>(
@@ -43,7 +45,11 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
       batches.push([...new Set(queued.map(({ event }) => event.project_id))])
       return record()
     }
-    recorder = new Recorder(pool, { isDistributed: true }, { ...NO_OBSERVER, aroundBatch })
+    recorder = new Recorder(
+      pool,
+      { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 },
+      { ...NO_OBSERVER, aroundBatch },
+    )
   })
 
   async function place(shards: Record<(typeof PROJECTS)[number], string>): Promise<void> {
@@ -75,5 +81,26 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_2' })
     expect(await batchesOfTwoInEach()).toEqual([['demo', 'other', 'third']])
     expect(await batchesOfTwoInEach()).toEqual([['demo'], ['other', 'third']])
+  })
+
+  test('batches take turns with those of their shard that other processes record, and no others', async () => {
+    await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
+    await batchesOfTwoInEach()
+    const record = (project: string) => recorder.record(project, parsedEvent())
+    const locked = await holdProject(database.url, 'demo')
+    const contended = record('demo')
+    await locked.waiting(1)
+    await locked.release()
+    await contended
+
+    batches = []
+    const turn = await holdLock(database.url, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects_1') | 0})`)
+    const waiting = [record('demo')]
+    await turn.waiting(1)
+    waiting.push(record('third'))
+    await record('other')
+    await turn.release()
+    await Promise.all(waiting)
+    expect(batches).toEqual([['other'], ['demo', 'third']])
   })
 })
