@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
@@ -6,6 +7,7 @@ import { Recorder } from '../../src/recording/recorder.ts'
 import { parsedEvent, version } from '../recording/fixture.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 
 /** So many that some share a shard, and a batch has events of all of them. */
 const PROJECTS = Array.from({ length: 100 }, (_, i) => `project-${i}`)
@@ -45,7 +47,7 @@ beforeEach(() => {
     batches.push((events as unknown as { event: { project_id: string } }[]).map(({ event }) => event.project_id))
     return record()
   }
-  recorder = new Recorder(pool, { isDistributed: true }, { ...NO_OBSERVER, aroundBatch })
+  recorder = new Recorder(pool, { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 }, { ...NO_OBSERVER, aroundBatch })
 })
 
 /** Records an event in each project, which come together. @returns the projects of each batch */
@@ -67,6 +69,28 @@ async function projectsByShard(): Promise<string[][]> {
 test('once their shards are known, the events of projects on one shard are a batch', async () => {
   expect(await recordInEach()).toHaveLength(PROJECTS.length)
   expect(await recordInEach()).toEqual(await projectsByShard())
+})
+
+test('a batch takes turns with those of other processes on its shard', async () => {
+  await recordInEach()
+  const [project = ''] = PROJECTS
+  const record = () => recorder.record(project, parsedEvent())
+  const locked = await holdProject(database.url, project)
+  const contended = record()
+  await locked.waiting(1)
+  await locked.release()
+  await contended
+
+  const { rows } = await pool.query(
+    `SELECT 'projects_' || get_shard_id_for_distribution_column('projects', $1::text) AS shard`,
+    [project],
+  )
+  const lock = `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32(rows[0].shard) | 0})`
+  const turn = await holdLock(database.url, lock)
+  const inTurn = record()
+  await turn.waiting(1)
+  await turn.release()
+  expect(await inTurn).toMatchObject({ body: { project_id: project } })
 })
 
 test('all events are recorded after a shard was split, and the next batches are of the new shards', async () => {
