@@ -47,7 +47,11 @@ beforeEach(() => {
     batches.push((events as unknown as { event: { project_id: string } }[]).map(({ event }) => event.project_id))
     return record()
   }
-  recorder = new Recorder(pool, { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 }, { ...NO_OBSERVER, aroundBatch })
+  recorder = new Recorder(
+    pool,
+    { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 },
+    { ...NO_OBSERVER, aroundBatch },
+  )
 })
 
 /** Records an event in each project, which come together. @returns the projects of each batch */
