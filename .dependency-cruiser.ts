@@ -107,7 +107,6 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
       'ajv',
       'prom-client',
       'rate-limiter-flexible',
-      'uuid',
     ],
   },
   'src/tracing': {

@@ -121,7 +121,7 @@ class ProjectsPlaceholder extends Placeholder {
   }
 }
 
-/** Compares whatever is compared with the project of an input row with the projects of all input rows, too. */
+/** Compares whatever equals the project of an input row, on its right, with the projects of all input rows, too. */
 class ProjectsBinder extends OperationNodeTransformer {
   readonly #projects: unknown
 
@@ -132,7 +132,8 @@ class ProjectsBinder extends OperationNodeTransformer {
 
   protected override transformBinaryOperation(node: BinaryOperationNode): BinaryOperationNode {
     const comparison = super.transformBinaryOperation(node)
-    if (!isProjectOfInput(node.rightOperand)) return comparison
+    const isEqual = OperatorNode.is(node.operator) && node.operator.operator === '='
+    if (!isEqual || !isProjectOfInput(node.rightOperand)) return comparison
     const isAny = sql`any(${this.#projects}::text[])`.toOperationNode()
     const bound = BinaryOperationNode.create(comparison.leftOperand, OperatorNode.create('='), isAny)
     return ParensNode.create(AndNode.create(comparison, bound)) as OperationNode as BinaryOperationNode

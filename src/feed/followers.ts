@@ -82,8 +82,8 @@ export class Followers {
 
   /**
    * Waits until the project's feed has something after the position, and ends with its last position. Ends with undefined
-   * when it is cancelled, the time is over, as a negative one is, or the followers are closed. Rejects with the database's error if the time is over
-   * and the last look-up has failed since.
+   * when it is cancelled, the followers are closed, or the time is over, at once if it is negative. Rejects with the database's
+   * error if the time is over and the last look-up has failed since.
    */
   wait(feed: Feed, projectId: string, position: number, timeout_ms: number): Wait<number | undefined> {
     const { promise: ended, resolve, reject } = Promise.withResolvers<number | undefined>()

@@ -1,9 +1,9 @@
+import { randomUUID } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
-import { v7 as uuidv7 } from 'uuid'
 
 const ACCEPTED_REQUEST_ID = /^[\w.~+/=:@-]{1,128}$/
 
-export const newRequestId = (): string => uuidv7()
+export const newRequestId = (): string => randomUUID()
 
 /** The beginning of an API key, which must not get into the log. */
 const API_KEY = /ft_[0-9A-Za-z]{12}_/

@@ -41,8 +41,15 @@ const selectProjectsToLock = (db: Database, projectIds: Parameter<string[]>) =>
     .where('project_id', '=', sql<string>`any(${projectIds})`)
     .forNoKeyUpdate()
 
+/** Those on one shard of a Citus cluster, each with its name: on its node a shard is a table of its own. */
+const selectProjectsOfShardToLock = (db: Database, projectIds: Parameter<string[]>) =>
+  selectProjectsToLock(db, projectIds).select(sql<string>`tableoid::regclass::text`.as('shard'))
+
 /** Locks the projects until the transaction ends, so that writers of one project go one after another. */
 export const lockProjects = prepare(selectProjectsToLock, { name: 'lockProjects' })
+
+/** As {@link lockProjects}, with their shard. */
+export const lockProjectsOfShard = prepare(selectProjectsOfShardToLock, { name: 'lockProjects' })
 
 /** As {@link lockProjects}, but leaves out the projects that others have locked. */
 export const lockFreeProjects = prepare(
@@ -50,13 +57,9 @@ export const lockFreeProjects = prepare(
   { name: 'lockFreeProjects' },
 )
 
-/** As {@link lockFreeProjects}, of projects on one shard of a Citus cluster, which each row names. */
+/** As {@link lockFreeProjects}, with their shard. */
 export const lockFreeProjectsOfShard = prepare(
-  (db, projectIds: Parameter<string[]>) =>
-    selectProjectsToLock(db, projectIds)
-      // On its node a shard is a table of its own.
-      .select(sql<string>`tableoid::regclass::text`.as('shard'))
-      .skipLocked(),
+  (db, projectIds: Parameter<string[]>) => selectProjectsOfShardToLock(db, projectIds).skipLocked(),
   { name: 'lockFreeProjects' },
 )
 
@@ -135,6 +138,7 @@ export async function selectLastEvents(db: Database) {
 
 /** The tables whose rows are counted. */
 const COUNTED = ['modules', 'module_versions', 'contacts', 'entries', 'events'] as const
+
 /** The tables of what is stored of a project: those of rows before those of rows that they refer to. */
 export const TABLES_OF_PROJECT = [
   'api_keys',

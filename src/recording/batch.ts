@@ -20,6 +20,7 @@ import {
   lockFreeProjects,
   lockFreeProjectsOfShard,
   lockProjects,
+  lockProjectsOfShard,
   lockRecording,
   setLockTimeout,
   tryLockRecording,
@@ -185,14 +186,16 @@ async function lockAndRead(
   )
   const projectIds = [...new Set(events.map(({ project_id }) => project_id))]
   const waits = lockTimeout_ms !== undefined
-  const lockFree = shards ? lockFreeProjectsOfShard : lockFreeProjects
+  const [lock, lockFree] = shards
+    ? ([lockProjectsOfShard, lockFreeProjectsOfShard] as const)
+    : ([lockProjects, lockFreeProjects] as const)
 
   const [, , held, nextPositions, modules, entries, owners, contacts, usedKeys] = await Promise.all([
     !hasBegun && timedQuery(client, 'BEGIN'),
     shards
       ? setAll(client, setOnNodes({ synchronous_commit: 'on', ...(waits && { lock_timeout: `${lockTimeout_ms}ms` }) }))
       : waits && run(client, setLockTimeout, [`${lockTimeout_ms}ms`]),
-    run<[string[]], { project_id: string; shard?: string }>(client, waits ? lockProjects : lockFree, [projectIds]),
+    run<[string[]], { project_id: string; shard?: string }>(client, waits ? lock : lockFree, [projectIds]),
     select(selectNextPositions, [projectIds]),
     select(selectModulesInEffect, columnsOf(events, 'project_id', 'module_id', 'timestamp')),
     select(selectEntriesInEffect, columnsOf(firstNames, ...ENTRY_KEY)),

@@ -1,10 +1,10 @@
 import { crc32 } from 'node:zlib'
 import type pg from 'pg'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import { parsedEvent, version } from '../recording/fixture.ts'
+import { parsedEvent, stopClock, version } from '../recording/fixture.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -76,10 +76,12 @@ test('once their shards are known, the events of projects on one shard are a bat
 })
 
 test('a batch takes turns with those of other processes on its shard', async () => {
+  stopClock()
   await recordInEach()
   const [project = ''] = PROJECTS
   const record = () => recorder.record(project, parsedEvent())
   const locked = await holdProject(database.url, project)
+  onTestFinished(() => locked.release())
   const contended = record()
   await locked.waiting(1)
   await locked.release()
@@ -91,6 +93,7 @@ test('a batch takes turns with those of other processes on its shard', async () 
   )
   const lock = `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32(rows[0].shard) | 0})`
   const turn = await holdLock(database.url, lock)
+  onTestFinished(() => turn.release())
   const inTurn = record()
   await turn.waiting(1)
   await turn.release()

@@ -51,6 +51,7 @@ test('for one shard a query compares with the projects of its input, too, each o
           .select('g.name')
           .whereRef('g.project_id', '=', 'input.project_id')
           .whereRef('g.name', '=', 'input.name')
+          .whereRef('g.group_id', '<>', 'input.project_id')
           .as('group'),
       ]),
   )
@@ -58,7 +59,7 @@ test('for one shard a query compares with the projects of its input, too, each o
   expect(sql).toBe(
     'select "input"."project_id", (select "g"."name" from "groups" as "g" where ' +
       '("g"."project_id" = "input"."project_id" and "g"."project_id" = any($1::text[])) ' +
-      'and "g"."name" = "input"."name") as "group" ' +
+      'and "g"."name" = "input"."name" and "g"."group_id" <> "input"."project_id") as "group" ' +
       'from unnest($2::text[], $3::text[]) with ordinality as input("project_id", "name", "ordinal") ' +
       'inner join "projects" as "p" on ("p"."project_id" = "input"."project_id" and "p"."project_id" = any($4::text[]))',
   )

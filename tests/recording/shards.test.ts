@@ -4,14 +4,14 @@
  */
 import { crc32 } from 'node:zlib'
 import type pg from 'pg'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { isOnCitus } from '../support/citus.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
-import { fillFixture, parsedEvent } from './fixture.ts'
+import { fillFixture, parsedEvent, stopClock } from './fixture.ts'
 
 const PROJECTS = ['demo', 'other', 'third'] as const
 
@@ -69,10 +69,28 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
     return batches.splice(0)
   }
 
+  /** Records an event in a project that another session has locked at first. */
+  async function recordLocked(project: string): Promise<void> {
+    const locked = await holdProject(database.url, project)
+    onTestFinished(() => locked.release())
+    const recorded = recorder.record(project, parsedEvent())
+    await locked.waiting(1)
+    await locked.release()
+    await recorded
+  }
+
   test('a batch is of the projects of a shard, once each has had one of its own', async () => {
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
     expect(await batchesOfTwoInEach()).toEqual([['demo'], ['other'], ['third']])
     expect(await batchesOfTwoInEach()).toEqual([['demo', 'third'], ['other']])
+  })
+
+  test('a project that was locked has had its batch, too', async () => {
+    await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
+    await recorder.record('third', parsedEvent())
+    await recordLocked('demo')
+    batches = []
+    expect(await batchesOfTwoInEach()).toContainEqual(['demo', 'third'])
   })
 
   test('the next batches are of the new shards after some have moved', async () => {
@@ -84,17 +102,14 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
   })
 
   test('batches take turns with those of their shard that other processes record, and no others', async () => {
+    stopClock()
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
     await batchesOfTwoInEach()
     const record = (project: string) => recorder.record(project, parsedEvent())
-    const locked = await holdProject(database.url, 'demo')
-    const contended = record('demo')
-    await locked.waiting(1)
-    await locked.release()
-    await contended
-
+    await recordLocked('demo')
     batches = []
     const turn = await holdLock(database.url, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects_1') | 0})`)
+    onTestFinished(() => turn.release())
     const waiting = [record('demo')]
     await turn.waiting(1)
     waiting.push(record('third'))
