@@ -1,13 +1,10 @@
-import { crc32 } from 'node:zlib'
 import type pg from 'pg'
-import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
-import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
-import { parsedEvent, stopClock, version } from '../recording/fixture.ts'
+import type { Recorder } from '../../src/recording/recorder.ts'
+import { holdTurn, parsedEvent, recordLocked, stopClock, version, watchShards } from '../recording/fixture.ts'
 import { importInto } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { holdLock, holdProject } from '../support/waiting.ts'
 
 /** So many that some share a shard, and a batch has events of all of them. */
 const PROJECTS = Array.from({ length: 100 }, (_, i) => `project-${i}`)
@@ -42,16 +39,7 @@ afterAll(async () => {
 let batches: string[][]
 let recorder: Recorder
 beforeEach(() => {
-  batches = []
-  const aroundBatch: RecorderObserver['aroundBatch'] = ({ events }, record) => {
-    batches.push((events as unknown as { event: { project_id: string } }[]).map(({ event }) => event.project_id))
-    return record()
-  }
-  recorder = new Recorder(
-    pool,
-    { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 },
-    { ...NO_OBSERVER, aroundBatch },
-  )
+  ;({ recorder, batches } = watchShards(pool))
 })
 
 /** Records an event in each project, which come together. @returns the projects of each batch */
@@ -79,22 +67,13 @@ test('a batch takes turns with those of other processes on its shard', async () 
   stopClock()
   await recordInEach()
   const [project = ''] = PROJECTS
-  const record = () => recorder.record(project, parsedEvent())
-  const locked = await holdProject(database.url, project)
-  onTestFinished(() => locked.release())
-  const contended = record()
-  await locked.waiting(1)
-  await locked.release()
-  await contended
-
+  await recordLocked(recorder, database.url, project)
   const { rows } = await pool.query(
     `SELECT 'projects_' || get_shard_id_for_distribution_column('projects', $1::text) AS shard`,
     [project],
   )
-  const lock = `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32(rows[0].shard) | 0})`
-  const turn = await holdLock(database.url, lock)
-  onTestFinished(() => turn.release())
-  const inTurn = record()
+  const turn = await holdTurn(database.url, rows[0].shard)
+  const inTurn = recorder.record(project, parsedEvent())
   await turn.waiting(1)
   await turn.release()
   expect(await inTurn).toMatchObject({ body: { project_id: project } })

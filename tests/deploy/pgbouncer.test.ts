@@ -1,17 +1,15 @@
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
-import { crc32 } from 'node:zlib'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { connect, openWritePool } from '../../src/database/open.ts'
 import { Replicas } from '../../src/database/replicas.ts'
 import { type Flowtrail, flowtrailWith, printed, temporaryDirectory } from '../cli/run.ts'
-import { parsedEvent, recorderOn, stopClock } from '../recording/fixture.ts'
+import { holdTurn, parsedEvent, recorderOn, recordLocked, stopClock } from '../recording/fixture.ts'
 import { onServer } from '../support/global-setup.ts'
 import { freePort, type Service, startService } from '../support/service.ts'
 import { startTcpPostgres, type TcpPostgres, untilLogged } from '../support/tcp-postgres.ts'
-import { holdLock, holdProject } from '../support/waiting.ts'
 
 // A service whose connections share few sessions of PostgreSQL, through PgBouncer in transaction mode.
 
@@ -228,16 +226,11 @@ describe('through a pooler in transaction mode', () => {
     stopClock()
     const pool = openWritePool(pooled, { max: 2 })
     const recorder = recorderOn(pool, { turnTimeout_ms: 10_000 })
-    const record = () => recorder.record('acme', parsedEvent())
     const database = postgres.url('admin', 'flowtrail')
     // It takes turns once it has found a project locked.
-    const project = await holdProject(database, 'acme')
-    const contended = record()
-    await project.waiting(1)
-    await project.release()
-    await contended
-    const turn = await holdLock(database, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects') | 0})`)
-    const recorded = record()
+    await recordLocked(recorder, database, 'acme')
+    const turn = await holdTurn(database)
+    const recorded = recorder.record('acme', parsedEvent())
     await turn.waiting(1)
     await turn.release()
     expect(await recorded).toMatchObject({ replayed: false })

@@ -1,14 +1,16 @@
 /** Projects with modules for the tests of recording, and calls that the tests share. Each test has contacts of its own. */
 import { randomUUID } from 'node:crypto'
+import { crc32 } from 'node:zlib'
 import pg from 'pg'
 import { expect, onTestFinished, vi } from 'vitest'
 import type { components } from '../../generated/api.ts'
 import { parseTimestamp } from '../../src/domain/timestamp.ts'
 import { type ParsedEvent, parseCustomEvent } from '../../src/recording/custom-event.ts'
+import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
 import { createTestApp, importInto, type TestApp } from '../support/app.ts'
 import { isOnCitus } from '../support/citus.ts'
-import type { HeldLock } from '../support/waiting.ts'
+import { type HeldLock, holdLock, holdProject } from '../support/waiting.ts'
 
 /** A custom event as clients send it: before validation the timestamp is any text. */
 export type CustomEventInput = Omit<components['schemas']['CustomEventInput'], 'timestamp'> & { timestamp: string }
@@ -162,6 +164,35 @@ function summaryOf(statement: StatementSent): string {
 /** A recorder in the form for the server of the tests. The arguments are those of its constructor. */
 export function recorderOn(...[pool, options, observer]: ConstructorParameters<typeof Recorder>): Recorder {
   return new Recorder(pool, { isDistributed: isOnCitus, ...options }, observer)
+}
+
+/** A recorder for a distributed database, and the distinct projects of each batch that it has begun. */
+export function watchShards(pool: pg.Pool): { recorder: Recorder; batches: string[][] } {
+  const batches: string[][] = []
+  const aroundBatch: RecorderObserver['aroundBatch'] = ({ events }, record) => {
+    const queued = events as unknown as { event: { project_id: string } }[]
+    batches.push([...new Set(queued.map(({ event }) => event.project_id))])
+    return record()
+  }
+  const options = { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 }
+  return { recorder: new Recorder(pool, options, { ...NO_OBSERVER, aroundBatch }), batches }
+}
+
+/** Records an event in a project that another session has locked at first. */
+export async function recordLocked(recorder: Recorder, databaseUrl: string, projectId: string): Promise<void> {
+  const locked = await holdProject(databaseUrl, projectId)
+  onTestFinished(() => locked.release())
+  const recorded = recorder.record(projectId, parsedEvent())
+  await locked.waiting(1)
+  await locked.release()
+  await recorded
+}
+
+/** Holds the recording lock of a shard; a plain database is one. */
+export async function holdTurn(databaseUrl: string, shard = 'projects'): Promise<HeldLock> {
+  const turn = await holdLock(databaseUrl, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32(shard) | 0})`)
+  onTestFinished(() => turn.release())
+  return turn
 }
 
 /** Counts, from now until the test ends, what all connections of this process send and get. */

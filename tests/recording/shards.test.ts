@@ -2,16 +2,13 @@
  * Batches of a distributed database (ADR 0033). Plain PostgreSQL stands in for the node that has several shards of the projects:
  * they are tables there as well, which inherit from the one that statements name.
  */
-import { crc32 } from 'node:zlib'
 import type pg from 'pg'
-import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
-import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
-import { Recorder } from '../../src/recording/recorder.ts'
+import type { Recorder } from '../../src/recording/recorder.ts'
 import { isOnCitus } from '../support/citus.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { holdLock, holdProject } from '../support/waiting.ts'
-import { fillFixture, parsedEvent, stopClock } from './fixture.ts'
+import { fillFixture, holdTurn, parsedEvent, recordLocked, stopClock, watchShards } from './fixture.ts'
 
 const PROJECTS = ['demo', 'other', 'third'] as const
 
@@ -39,17 +36,7 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
   let batches: string[][]
   let recorder: Recorder
   beforeEach(() => {
-    batches = []
-    const aroundBatch: RecorderObserver['aroundBatch'] = ({ events }, record) => {
-      const queued = events as unknown as { event: { project_id: string } }[]
-      batches.push([...new Set(queued.map(({ event }) => event.project_id))])
-      return record()
-    }
-    recorder = new Recorder(
-      pool,
-      { isDistributed: true, turnTimeout_ms: 10_000, lockTimeout_ms: 10_000 },
-      { ...NO_OBSERVER, aroundBatch },
-    )
+    ;({ recorder, batches } = watchShards(pool))
   })
 
   async function place(shards: Record<(typeof PROJECTS)[number], string>): Promise<void> {
@@ -69,16 +56,6 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
     return batches.splice(0)
   }
 
-  /** Records an event in a project that another session has locked at first. */
-  async function recordLocked(project: string): Promise<void> {
-    const locked = await holdProject(database.url, project)
-    onTestFinished(() => locked.release())
-    const recorded = recorder.record(project, parsedEvent())
-    await locked.waiting(1)
-    await locked.release()
-    await recorded
-  }
-
   test('a batch is of the projects of a shard, once each has had one of its own', async () => {
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
     expect(await batchesOfTwoInEach()).toEqual([['demo'], ['other'], ['third']])
@@ -88,8 +65,8 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
   test('a project that was locked has had its batch, too', async () => {
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
     await recorder.record('third', parsedEvent())
-    await recordLocked('demo')
-    batches = []
+    await recordLocked(recorder, database.url, 'demo')
+    batches.length = 0
     expect(await batchesOfTwoInEach()).toContainEqual(['demo', 'third'])
   })
 
@@ -106,10 +83,9 @@ describe.skipIf(isOnCitus)('where projects are on different shards', () => {
     await place({ demo: 'projects_1', other: 'projects_2', third: 'projects_1' })
     await batchesOfTwoInEach()
     const record = (project: string) => recorder.record(project, parsedEvent())
-    await recordLocked('demo')
-    batches = []
-    const turn = await holdLock(database.url, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects_1') | 0})`)
-    onTestFinished(() => turn.release())
+    await recordLocked(recorder, database.url, 'demo')
+    batches.length = 0
+    const turn = await holdTurn(database.url, 'projects_1')
     const waiting = [record('demo')]
     await turn.waiting(1)
     waiting.push(record('third'))

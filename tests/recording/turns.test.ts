@@ -1,12 +1,19 @@
 import { setImmediate } from 'node:timers/promises'
-import { crc32 } from 'node:zlib'
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER } from '../../src/recording/observer.ts'
 import type { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdLock, holdProject } from '../support/waiting.ts'
-import { createRecordingApp, parsedEvent, recorderOn, stopClock, watchStatements } from './fixture.ts'
+import { holdLock } from '../support/waiting.ts'
+import {
+  createRecordingApp,
+  holdTurn,
+  parsedEvent,
+  recorderOn,
+  recordLocked,
+  stopClock,
+  watchStatements,
+} from './fixture.ts'
 
 // How a recorder takes turns with those of other processes, in whose place the tests hold locks (ADR 0031).
 
@@ -36,24 +43,11 @@ function createRecorder(observer = NO_OBSERVER, tuning = {}): Recorder {
 
 const record = (projectId = 'demo') => recorder.record(projectId, parsedEvent())
 
-/** Holds the recording lock. */
-async function holdTurn() {
-  const turn = await holdLock(api.databaseUrl, `SELECT pg_advisory_xact_lock(${0x666c6f77}, ${crc32('projects') | 0})`)
-  onTestFinished(() => turn.release())
-  return turn
-}
-
 /** Lets the recorder find a project locked. */
-async function contend(): Promise<void> {
-  const other = await holdProject(api.databaseUrl, 'other')
-  const recorded = record('other')
-  await other.waiting(1)
-  await other.release()
-  await recorded
-}
+const contend = () => recordLocked(recorder, api.databaseUrl, 'other')
 
 async function expectTurn(): Promise<void> {
-  const turn = await holdTurn()
+  const turn = await holdTurn(api.databaseUrl)
   const recorded = record()
   await turn.waiting(1)
   await turn.release()
@@ -61,7 +55,7 @@ async function expectTurn(): Promise<void> {
 }
 
 async function expectNoTurn(): Promise<void> {
-  const turn = await holdTurn()
+  const turn = await holdTurn(api.databaseUrl)
   const { lockTimeouts } = watchStatements()
   const before = lockTimeouts()
   await record()
@@ -120,7 +114,7 @@ test('a project that is locked in its turn prolongs nothing', async () => {
 
 test('a batch takes its events when its turn has come', async () => {
   await contend()
-  const turn = await holdTurn()
+  const turn = await holdTurn(api.databaseUrl)
   const { transactions } = watchStatements()
   const recorded = [record()]
   await turn.waiting(1)
@@ -155,7 +149,7 @@ test('a turn lasts until the events are committed', async () => {
 
 test('a connection that breaks while it waits for its turn delays its batch, which goes without, and no other', async () => {
   await contend()
-  const turn = await holdTurn()
+  const turn = await holdTurn(api.databaseUrl)
   const recorded = record()
   const [pid] = await turn.waiting(1)
   await turn.query(`SELECT pg_terminate_backend(${pid})`)
@@ -169,7 +163,7 @@ test('a connection that breaks while it waits for its turn delays its batch, whi
 test('a lock that is not given back delays one batch, and the next one only later', async () => {
   recorder = createRecorder(NO_OBSERVER, { turnTimeout_ms: 100 })
   await contend()
-  const turn = await holdTurn()
+  const turn = await holdTurn(api.databaseUrl)
   const { lockTimeouts } = watchStatements()
   await record()
   await record()
@@ -179,7 +173,7 @@ test('a lock that is not given back delays one batch, and the next one only late
   await contend()
   await expectNoTurn()
   advance(1)
-  const again = await holdTurn()
+  const again = await holdTurn(api.databaseUrl)
   const before = lockTimeouts()
   await record()
   expect(lockTimeouts() - before).toBe(1)
