@@ -199,7 +199,8 @@ export interface paths {
          * List the events of a project
          * @description The feed: every event of the project, page views and custom events alike, sorted by `position`, which is the
          *     order in which they were recorded or imported. Whoever has seen a position never finds another event at or before
-         *     it later, whatever the event's `timestamp`; positions have gaps, which are never filled.
+         *     it later, whatever the event's `timestamp`; positions have gaps, which are never filled. The events of one import
+         *     are sorted by entry, then by `timestamp` and `event_id`.
          *
          *     **Follow it** with `direction=ASC`: every page then has a `Next-Cursor`, the last one and an empty one included.
          *     Keep it, for ever if need be, and request the next page with it; a walk is at its end for now where `Link` is
@@ -257,6 +258,8 @@ export interface paths {
          *     is refused here. Then repeat the events whose result was a `503`, or after a `503` or a lost response all of them,
          *     with the same keys: what was recorded is not recorded again and gets its first result with `"replayed": true`.
          *     Keys of batches and of single events are the same keys, and kept as long.
+         *
+         *     The limits of an event's fields hold in a batch as well, that of 256 KiB for the body of a single event does not.
          *
          *     The response is a `503` if no event is recorded and at least one might be after a retry. For the rate limit a
          *     batch is one request.
@@ -329,7 +332,13 @@ export interface paths {
          *     `custom_event_name`, and none of the four fields of a page view. A module needs a published version, whose
          *     `version_number` is 1 or more and whose `published_at` is not in the future. What an event leaves out is derived:
          *     the version in effect and the furthest page, of which the three fields `max_page_id`, `max_page_key` and
-         *     `max_page_index` are given together or not at all. The ids and keys of pages have at most 1,024 characters.
+         *     `max_page_index` are given together or not at all. A `null` in these or in `total_pages` means that it is not
+         *     known, and nothing is derived. An event of any other type keeps what it is imported with.
+         *
+         *     An event's `timestamp` is at most 24 hours ahead. `json_string`, `entry_data` and `custom_event_props` are strings
+         *     of JSON text, the last one of an object, as in `recordCustomEvent`. `event_type`, `view_type` and
+         *     `custom_event_name` have 1 to 200 characters, none of them a control character. The ids and keys of pages have at
+         *     most 1,024 characters.
          *
          *     A line has at most 1,000 fields and items; a contact with more identifiers has several lines, each with its part.
          *     There are no empty lines, and no byte order mark. The `updated_at` of an entry should not be in the future, since
@@ -341,7 +350,8 @@ export interface paths {
          *     contact that an identifier belongs to cannot change: that is a `409`.
          *
          *     The first bad line is reported by its number, such as `/body/3/page_index` on the third line, and nothing is
-         *     imported. The response is a `503` if the operator's limit of imports at once is reached. For the rate limit an
+         *     imported. A line that is invalid by itself (a `400`) comes before one that contradicts what is stored or another
+         *     line (a `409`). The response is a `503` if the operator's limit of imports at once is reached. For the rate limit an
          *     import is one request.
          *
          *     The key needs the scope `import`.
@@ -496,8 +506,9 @@ export interface components {
             page_index: number;
         };
         /**
-         * @description Something that happened in an entry. Page fields and `view_type` are present on page events only,
-         *     `custom_event_*` on custom events only, `max_page_*` and `total_pages` where they are known.
+         * @description Something that happened in an entry. Page fields and `view_type` are present on page views,
+         *     `custom_event_*` on custom events, `max_page_*` and `total_pages` where they are known. An event of another type
+         *     has those that it was imported with.
          */
         EntryEvent: {
             /** @description Unique identifier of the event. */
@@ -531,7 +542,7 @@ export interface components {
              * @description Index of that page, from 0.
              */
             page_index?: number;
-            /** @description Furthest page reached so far in the entry. */
+            /** @description Furthest page reached so far in the entry, as known when the event was stored. */
             max_page_id?: string;
             /** @description Key of the furthest page. */
             max_page_key?: string;
@@ -562,8 +573,9 @@ export interface components {
             custom_event_props?: string;
         };
         /**
-         * @description An event of the project, with its place in the feed. Page fields and `view_type` are present on page events only,
-         *     `custom_event_*` on custom events only, `max_page_*` and `total_pages` where they are known.
+         * @description An event of the project, with its place in the feed. Page fields and `view_type` are present on page views,
+         *     `custom_event_*` on custom events, `max_page_*` and `total_pages` where they are known. An event of another type
+         *     has those that it was imported with.
          */
         ProjectEvent: {
             /** @description Unique identifier of the event. */
@@ -597,7 +609,7 @@ export interface components {
              * @description Index of that page, from 0.
              */
             page_index?: number;
-            /** @description Furthest page reached so far in the entry. */
+            /** @description Furthest page reached so far in the entry, as known when the event was stored. */
             max_page_id?: string;
             /** @description Key of the furthest page. */
             max_page_key?: string;
@@ -670,7 +682,8 @@ export interface components {
             /**
              * @description The value as JSON text: a non-empty string (`"\"amara.okafor@example.com\""`), a number or a boolean. Values
              *     are compared as JSON values, strings with their case, numbers exactly. The number `12345` and the string
-             *     `"\"12345\""` differ: send an identifier always as the same type, or one person becomes two contacts.
+             *     `"\"12345\""` differ: send an identifier always as the same type, or one person becomes two contacts. A
+             *     string holds neither NUL nor a lone surrogate, escaped or not.
              * @example "amara.okafor@example.com"
              */
             value: string;
@@ -779,7 +792,7 @@ export interface components {
         CustomEventResult: {
             /** @description Unique identifier of the event. */
             event_id: string;
-            /** @description The group of the module. */
+            /** @description The group of the module at the time of recording. */
             group_id: string;
             /** @description The project. */
             project_id: string;

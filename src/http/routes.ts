@@ -41,8 +41,11 @@ interface RoutesOptions<Context> {
   basePath: string
 }
 
-/** How lists are compressed: always in the threads of zlib, since the event loop is for others meanwhile. */
-const COMPRESSION = { encodings: ['gzip' as const], syncThreshold: 0 }
+/**
+ * How lists are compressed: from the size on that the document says, in bytes, and always in the threads of zlib, since the event
+ * loop is for others meanwhile.
+ */
+const COMPRESSION = { encodings: ['gzip' as const], threshold: 1024, syncThreshold: 0 }
 
 /**
  * Registers a route for every operation of the document, with its key check, validation and handler, and a 405 for every

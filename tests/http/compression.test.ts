@@ -84,6 +84,34 @@ test.each([
   expect(headers['content-encoding']).toBeUndefined()
 })
 
+test('a list is compressed from 1 KiB on', async () => {
+  const listOf = async (entry_id: string, text: string) => {
+    const timestamp = '2026-02-01T00:00:00.000Z'
+    const custom_event_props = JSON.stringify({ text })
+    await importInto(api.databaseUrl, [
+      { type: 'entry', ...ENTRY, entry_id, updated_at: timestamp },
+      {
+        type: 'event',
+        project_id: 'demo',
+        entry_id,
+        event_id: entry_id,
+        timestamp,
+        event_type: 'custom_event:triggered',
+        custom_event_name: 'filler',
+        custom_event_props,
+      },
+    ])
+    const path = `/projects/demo/entries/${entry_id}/events`
+    const plain = await api.call({ path })
+    const { headers } = await api.call({ path, headers: { 'accept-encoding': 'gzip' } })
+    return [Buffer.byteLength(plain.body), headers['content-encoding']]
+  }
+  const [least] = await listOf('kib-0', '')
+  const filler = 'x'.repeat(1_023 - Number(least))
+  expect(await listOf('kib-1', filler)).toEqual([1_023, undefined])
+  expect(await listOf('kib-2', `${filler}x`)).toEqual([1_024, 'gzip'])
+})
+
 test('an error of a list is not compressed, and depends on no header', async () => {
   const path = `/projects/demo/entries?${'x'.repeat(2_000)}=1`
   const { statusCode, headers, body } = await api.call({ path, headers: { 'accept-encoding': 'gzip' } })
