@@ -102,6 +102,33 @@ describe('parseLine returns the record', () => {
   })
 })
 
+describe('parseLine, for records of one project,', () => {
+  const parseIn = (record: object, limits: object = {}) =>
+    parseLine(JSON.stringify(record), { ...limitsAt(NOW), project_id: 'acme', ...limits })
+
+  test('fills in the project, or accepts it', () => {
+    expect(parseIn(without(CONTACT, 'project_id'))).toEqual(parse(CONTACT))
+    expect(parseIn(CONTACT)).toEqual(parse(CONTACT))
+  })
+
+  test.for([
+    ['another project', { ...CONTACT, project_id: 'other' }, '/project_id', 'must be the project of the path'],
+    ['the project itself', PROJECT, '/type', 'must be one of group, module, module_version, contact, entry, event'],
+  ] as const)('rejects %s', ([, record, field, message]) => {
+    expect(parseIn(record)).toEqual({ ok: false, issue: { field, message: expect.stringContaining(message) } })
+  })
+
+  test('counts fields and items up to its limit', () => {
+    const values = Object.keys(CONTACT).length + 3
+    const contact = { ...CONTACT, identifiers: [{ key: 'phone', value: '1' }] }
+    expect(parseIn(contact, { maxValues: values })).toMatchObject({ ok: true })
+    expect(parseIn(contact, { maxValues: values - 1 })).toEqual({
+      ok: false,
+      issue: { field: '', message: `must have at most ${values - 1} fields and items` },
+    })
+  })
+})
+
 describe('parseLine rejects', () => {
   test.for([
     ['an empty line', '', '', 'empty lines'],
@@ -116,6 +143,13 @@ describe('parseLine rejects', () => {
     ['a property of every object as type', { ...PROJECT, type: 'constructor' }, '/type', 'must be one of'],
     ['a type that is not a string', { ...PROJECT, type: 1 }, '/type', 'must be one of'],
     ['an unknown field', { ...PROJECT, title: 'x' }, '/title', 'the fields are type, project_id, name'],
+    [
+      'an unknown field of 100 characters',
+      { ...PROJECT, ['x'.repeat(100)]: 1 },
+      `/${'x'.repeat(100)}`,
+      'is not a known',
+    ],
+    ['a longer one', { ...PROJECT, ['x'.repeat(101)]: 1 }, `/${'x'.repeat(100)}…`, 'is not a known field'],
     [
       'an unknown field that needs escaping',
       '{"type":"project","project_id":"a","a/~\\u0000\\ud800":1}',
