@@ -830,7 +830,7 @@ export interface components {
             error: components["schemas"]["ErrorInfo"];
             /** @description The project in the path. */
             projectId?: string;
-            /** @description The module that does not exist. */
+            /** @description The module that does not exist, or has no such version. */
             moduleId?: string;
             /**
              * Format: int32
@@ -1279,9 +1279,9 @@ export interface components {
          */
         After: number;
         /**
-         * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. The
-         *     page has then at most 16 events, and a `Link` if there are more; it may be empty before the time is over when the
-         *     service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
+         * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. A
+         *     page that was held back has at most 16 events, and a `Link` if there are more; it may be empty before the time is
+         *     over when the service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
          *     waiting requests of a project get a `503`.
          */
         Wait: number;
@@ -1859,9 +1859,9 @@ export interface operations {
                  */
                 after?: components["parameters"]["After"];
                 /**
-                 * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. The
-                 *     page has then at most 16 events, and a `Link` if there are more; it may be empty before the time is over when the
-                 *     service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
+                 * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. A
+                 *     page that was held back has at most 16 events, and a `Link` if there are more; it may be empty before the time is
+                 *     over when the service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
                  *     waiting requests of a project get a `503`.
                  */
                 wait?: components["parameters"]["Wait"];
