@@ -62,5 +62,5 @@ export function logFailure(request: FastifyRequest, error: unknown, message: str
   const { log, server } = request
   if (!isUnavailable(error)) server.onDefect?.(request)
   if (server.onOutage && isOutage(error)) server.onOutage(error)
-  else log.error({ err: error, ...details }, message)
+  else log[isUnavailable(error) ? 'warn' : 'error']({ err: error, ...details }, message)
 }

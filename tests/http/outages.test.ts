@@ -72,7 +72,7 @@ test('what is no outage is logged each time', () => {
   fail(TIMED_OUT)
   fail(new Error('a defect'))
   expect(lines).toMatchObject([
-    { level: 50, err: { message: 'canceling statement' }, msg: 'request failed', n: 1 },
+    { level: 40, err: { message: 'canceling statement' }, msg: 'request failed', n: 1 },
     { level: 50, err: { message: 'a defect' }, msg: 'request failed', n: 1 },
   ])
 })
