@@ -100,11 +100,11 @@ describe.each([
     await vi.waitFor(() => call('/docs'), { timeout: 30_000, interval: 100 })
   })
 
-  async function call(route: string, { body, ...headers }: Record<string, string> = {}) {
+  async function call(route: string, { body, base = SETTINGS.BASE_PATH, ...headers }: Record<string, string> = {}) {
     const outgoing = request({
       // A connection of its own: nginx closes one after a refused body, and a request sent on it then is lost.
       agent: false,
-      ...{ host: '127.0.0.1', port, servername: HOST, ca: certificate, path: `/flowtrail${route}` },
+      ...{ host: '127.0.0.1', port, servername: HOST, ca: certificate, path: base + route },
       method: body === undefined ? 'GET' : 'POST',
       headers: { host: HOST, 'x-api-key': service.key, ...headers },
     })
@@ -123,6 +123,10 @@ describe.each([
     const encoded = await call('/projects/demo/modules/a%2Fb%20c')
     expect(JSON.parse(encoded.body)).toMatchObject({ error: { code: 'module_does_not_exist' }, moduleId: 'a/b c' })
     expect((await call('/openapi.yaml')).body).toContain(SETTINGS.PUBLIC_URL)
+  })
+
+  test('responds with a 404 to a path that is not of the service', async () => {
+    expect(await call('/projects/demo/modules', { base: '' })).toMatchObject({ status: 404 })
   })
 
   test('passes an import of 16 MiB, and the refusal of a larger one', async () => {
