@@ -14,6 +14,9 @@ import { connectionString, PORT, SocketDirectory } from './socket.ts'
 const START_TIMEOUT_ms = 300_000
 /** How long a fast shutdown may take before we request an immediate one, and that one before we give up. */
 const STOP_TIMEOUT_ms = 30_000
+/** How long a server may have no connection left, while other users wait for the lock, before its users are told. */
+const FULL_TIMEOUT_ms = 3_000
+const TOO_MANY_CONNECTIONS = '53300'
 const POLL_INTERVAL_ms = 30
 /** How long after a transient failure the server is launched again; doubles with each. */
 const MIN_RELAUNCH_ms = 250
@@ -109,13 +112,18 @@ export class Cluster {
    * Makes sure that the server is running and accepts connections, whatever state it or the cluster is in.
    *
    * @param mayRestart whether a running server that cannot be reached may be restarted, which breaks the connections of its users
-   * @throws Error with the last lines of PostgreSQL's log when it does not start, or with advice when it cannot be reached; the
-   * signal's reason when that aborts
+   * @throws Error with the last lines of PostgreSQL's log when it does not start, or with advice when it cannot be reached;
+   * PostgreSQL's error when it has no connection left; the signal's reason when that aborts
    */
   async ensureRunning(mayRestart: () => Promise<boolean>, signal?: AbortSignal): Promise<RunningServer> {
     const deadline_ms = Date.now() + START_TIMEOUT_ms
     let launch: Launch | undefined
     let relaunch_ms = MIN_RELAUNCH_ms
+    let firstFull_ms: number | undefined
+    const waitUnlessLong = (error: unknown): undefined => {
+      firstFull_ms ??= Date.now()
+      if (!hasCode(error, TOO_MANY_CONNECTIONS) || Date.now() - firstFull_ms > FULL_TIMEOUT_ms) throw error
+    }
     try {
       while (Date.now() < deadline_ms) {
         signal?.throwIfAborted()
@@ -135,7 +143,7 @@ export class Cluster {
           await this.#shutDown(postmaster)
         } else {
           const socket = await this.#socket.find()
-          const url = socket && (await connectionString(socket, this.#options.name))
+          const url = socket && (await connectionString(socket, this.#options.name).catch(waitUnlessLong))
           if (url) {
             this.#options.log(
               `${launch ? 'PostgreSQL started' : 'using the running PostgreSQL'}, pid ${postmaster.pid}`,
@@ -147,7 +155,8 @@ export class Cluster {
       }
       throw await this.#failure('PostgreSQL does not accept connections', launch?.log_offset)
     } catch (error) {
-      const pid = launch?.child.pid ?? 0
+      // Its pid may be that of another process once it has ended.
+      const pid = launch && !hasExited(launch.child) ? (launch.child.pid ?? 0) : 0
       const live = pid > 0 ? await liveProcess(pid) : undefined
       if (live) await this.#shutDown({ pid, startTime: live.startTime })
       throw error

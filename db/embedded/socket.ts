@@ -106,6 +106,7 @@ function parentDirectory(owner: number, prefix: string): string {
  * name if it does not exist.
  *
  * @returns the database's connection string, or undefined while the server does not accept connections
+ * @throws PostgreSQL's other errors
  */
 export async function connectionString(directory: string, name: string): Promise<string | undefined> {
   const to = (database: string) =>
@@ -118,8 +119,8 @@ export async function connectionString(directory: string, name: string): Promise
     if (rowCount === 0) await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
     return to(name)
   } catch (error) {
-    // Starting, stopping or full (classes 57 and 53), or not yet or no longer listening.
-    if (!(error instanceof pg.DatabaseError) || /^5[37]/.test(error.code ?? '')) return undefined
+    // Starting or stopping (class 57), or not yet or no longer listening.
+    if (!(error instanceof pg.DatabaseError) || error.code?.startsWith('57')) return undefined
     throw error
   } finally {
     await client.end().catch(() => {})

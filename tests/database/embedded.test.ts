@@ -441,6 +441,18 @@ describe('an error explains', () => {
     expect(await readdir(join(dataDir, 'users'))).toEqual([])
   })
 
+  test('that the server has no connection left, and does not wait for minutes', async () => {
+    const settings = { ...OPTIONS.settings, max_connections: '2', superuser_reserved_connections: '0' }
+    const { url } = await use({ settings: { ...settings, max_wal_senders: '0', autovacuum_max_workers: '1' } })
+    await using others = new AsyncDisposableStack()
+    for (let i = 0; i < 2; i += 1) {
+      const client = new pg.Client(url)
+      await client.connect()
+      others.defer(() => client.end())
+    }
+    await expect(use()).rejects.toThrow('too many clients already')
+  })
+
   test('that another major version created the data', async () => {
     await (await use()).release()
     const file = join(dataDir, 'postgres/PG_VERSION')
