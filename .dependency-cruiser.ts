@@ -144,7 +144,7 @@ export const IMPORT_RULES: Readonly<Record<string, ImportRule>> = {
   'src/domain': { imports: [], packages: [] },
   generated: { imports: ['type src/domain/timestamp.ts'], packages: ['type kysely'] },
   db: {
-    imports: ['db/embedded'],
+    imports: ['db/embedded', 'src/stop-signals.ts'],
     packages: ['kysely', 'pg', 'openapi-typescript', 'openapi-format', 'typescript', 'yaml'],
   },
   // A migration stays as it was written, whatever becomes of the code around it.

@@ -6,6 +6,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { cpus, totalmem } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
+import { releaseOnStop } from '../src/stop-signals.ts'
 import { CITUS_NODES } from '../tests/support/citus.ts'
 import { measureAblations } from './ablation/run.ts'
 import { measureCitus } from './citus.ts'
@@ -76,6 +77,7 @@ const warmUp_s = smoke ? 1 : 2
 
 const start_ms = performance.now()
 const server = await BenchServer.open(options.citus ? CITUS_NODES[0] : undefined)
+releaseOnStop(() => server.close())
 try {
   const { sample, generator } = await createSampler(server.postmaster)
   const about = {

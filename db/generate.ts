@@ -13,6 +13,7 @@ import openapiTS, { astToString } from 'openapi-typescript'
 import pg from 'pg'
 import ts from 'typescript'
 import { parse } from 'yaml'
+import { releaseOnStop } from '../src/stop-signals.ts'
 import { useEmbeddedServer } from './embedded/server.ts'
 import { migrate } from './migrate.ts'
 
@@ -55,10 +56,14 @@ async function applyOverlay(document: OpenApiDocument, file: string): Promise<un
 async function generateDatabase(directory: string): Promise<void> {
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-generate-'))
   const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' } })
+  const release = async () => {
+    await server.release()
+    await rm(dataDir, { recursive: true })
+  }
+  releaseOnStop(release)
   try {
     const db = new Kysely({ dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: server.url }) }) })
-    await migrate(db)
-    await db.destroy()
+    await migrate(db).finally(() => db.destroy())
     await tool('kysely-codegen', [
       ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
       // What the pool's type parsers return.
@@ -71,8 +76,7 @@ async function generateDatabase(directory: string): Promise<void> {
       ...['--custom-imports', JSON.stringify({ IsoTimestamp: TIMESTAMP_MODULE })],
     ])
   } finally {
-    await server.release()
-    await rm(dataDir, { recursive: true })
+    await release()
   }
 }
 

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { mkdtemp, readFile, rm, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -25,17 +26,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
   process.env.NODE_COMPILE_CACHE ??= path.join(ROOT, 'node_modules/.cache/compiled')
   const memory = await memoryDirectory()
   if (memory) process.env.TMPDIR ??= memory
+  await using cleanup = new AsyncDisposableStack()
   const server = await useServer()
-  const template = `flowtrail_template_${process.pid}`
+  cleanup.defer(server.release)
+  const template = `flowtrail_template_${randomBytes(8).toString('hex')}`
+  cleanup.defer(() => onNodes(server.url, `DROP DATABASE IF EXISTS ${template}`))
   await createMigrated(server.url, template)
   if (isOnCitus) await disconnect(template)
 
   project.provide('databaseServer', server.url)
   project.provide('templateDatabase', template)
-  return async () => {
-    await onNodes(server.url, `DROP DATABASE ${template}`)
-    await server.release()
-  }
+  const kept = cleanup.move()
+  return () => kept.disposeAsync()
 }
 
 /** Creates a database with the schema, which is a cluster with TEST_CITUS_URL. @returns its connection string */
