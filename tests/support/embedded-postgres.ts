@@ -25,13 +25,28 @@ export async function signalPostgres(dataDir: string, signal: NodeJS.Signals): P
 
 /** Sends a signal to a process and its children. */
 export async function signalFamily(pid: number, signal: NodeJS.Signals): Promise<void> {
-  const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)])
-  for (const one of [pid, ...stdout.trim().split('\n').map(Number)]) {
-    try {
-      process.kill(one, signal)
-    } catch (error) {
-      // A backend may end meanwhile.
-      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
-    }
+  // Of a killed process there are no children any more; a stopped one starts no others.
+  const children = signal === 'SIGKILL' ? await childrenOf(pid) : []
+  send(pid, signal)
+  for (const child of new Set([...children, ...(await childrenOf(pid))])) send(child, signal)
+}
+
+async function childrenOf(pid: number): Promise<number[]> {
+  try {
+    const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)])
+    return stdout.trim().split('\n').map(Number)
+  } catch (error) {
+    const NONE = 1
+    if ((error as { code?: unknown }).code !== NONE) throw error
+    return []
+  }
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    // It may end meanwhile.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
   }
 }

@@ -57,7 +57,9 @@ export async function startTcpPostgres(
   standbyCount = 0,
   binaries?: string,
 ): Promise<TcpPostgres> {
+  await using cleanup = new AsyncDisposableStack()
   const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-postgres-'))
+  cleanup.defer(() => rm(directory, { recursive: true }))
   const { initdb, postgres } = binaries
     ? { initdb: path.join(binaries, 'initdb'), postgres: path.join(binaries, 'postgres') }
     : await findBinaries('')
@@ -68,10 +70,10 @@ export async function startTcpPostgres(
   await createCertificates(directory)
   for (const name of ['.', ...(await readdir(directory))]) await chown(path.join(directory, name), account.owner, -1)
 
-  const children: ChildProcess[] = []
+  const children = cleanup.use(new AsyncDisposableStack())
   const spawn = (program: string, args: string[]) => {
     const child = account.spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
-    children.push(child)
+    children.defer(() => end(child))
     return child
   }
   const created = spawn(initdb, [
@@ -120,6 +122,7 @@ export async function startTcpPostgres(
     }
     standbys.push(standby)
   }
+  const kept = cleanup.move()
   return {
     ...primary,
     standbys,
@@ -128,15 +131,17 @@ export async function startTcpPostgres(
     directory,
     data,
     startOn,
-    stop: async () => {
-      for (const child of children.reverse().filter((one) => one.exitCode === null && one.signalCode === null)) {
-        const ended = once(child, 'exit')
-        child.kill('SIGINT')
-        await ended
-      }
-      await rm(directory, { recursive: true })
-    },
+    stop: () => kept.disposeAsync(),
   }
+}
+
+/** Ends a server, also one that is frozen. */
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const ended = once(child, 'exit')
+  child.kill('SIGINT')
+  await signalFamily(Number(child.pid), 'SIGCONT')
+  await ended
 }
 
 /** Adds settings to the configuration of a cluster. */

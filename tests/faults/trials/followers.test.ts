@@ -33,13 +33,19 @@ let pool: pg.Pool
 let admin: pg.Pool
 let key: string
 let services: [Service, Service]
+const cleanup = new AsyncDisposableStack()
 beforeAll(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-trial-'))
-  services = await Promise.all([start(), start()])
+  cleanup.defer(() => rm(dataDir, { recursive: true }))
+  // Its last user stops it.
+  cleanup.defer(() => withServer({ databaseUrl: undefined, dataDir }, async () => {}))
+  services = [await start(), await start()]
+  cleanup.defer(async () => void (await Promise.all(services.map(kill))))
   const url = await embeddedUrl(dataDir)
   await fillFixture(url)
   pool = createPool(url, { max: 1 })
   admin = createPool(url, { max: 1 })
+  cleanup.defer(async () => void (await Promise.all([pool.end(), admin.end()])))
   const db = connect(url, { max: 1 })
   key = await createLedgerKey(db)
   await db.destroy()
@@ -48,12 +54,7 @@ beforeAll(async () => {
     { ...entry('imported', 'imported', 'quiz', '2026-01-10T00:00:00Z'), project_id: LEDGER_PROJECT },
   ])
 })
-afterAll(async () => {
-  await Promise.all(services.map(kill))
-  await Promise.all([pool.end(), admin.end()])
-  await withServer({ databaseUrl: undefined, dataDir }, async () => {})
-  await rm(dataDir, { recursive: true })
-})
+afterAll(() => cleanup.disposeAsync())
 
 const start = () => startService({ DATA_DIR: dataDir })
 

@@ -197,10 +197,12 @@ async function during(
   const quiet = await observe(2)
   const stop = new AbortController()
   const attacking = attack(stop.signal)
-  const attacked = await observe(ATTACK_s)
-  stop.abort()
-  await attacking
-  return [quiet, attacked]
+  try {
+    return [quiet, await observe(ATTACK_s)]
+  } finally {
+    stop.abort()
+    await attacking
+  }
 }
 
 /** @param hostile how many projects attack; each may cost as much as one */

@@ -23,21 +23,22 @@ let db: Database
 let key: string
 let visitsKey: string
 let service: Service
+const cleanup = new AsyncDisposableStack()
 beforeAll(async () => {
   dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-trial-'))
+  cleanup.defer(() => rm(dataDir, { recursive: true }))
+  // Its last user stops it.
+  cleanup.defer(() => withServer({ databaseUrl: undefined, dataDir }, async () => {}))
   service = await startService({ DATA_DIR: dataDir })
+  cleanup.defer(() => kill(service))
   const url = await embeddedUrl(dataDir)
   db = connect(url, { max: 1 })
+  cleanup.defer(() => db.destroy())
   await fillFixture(url)
   key = await createLedgerKey(db)
   visitsKey = await createVisitsKey(db)
 })
-afterAll(async () => {
-  await kill(service)
-  await db.destroy()
-  await withServer({ databaseUrl: undefined, dataDir }, async () => {})
-  await rm(dataDir, { recursive: true })
-})
+afterAll(() => cleanup.disposeAsync())
 
 const VICTIMS: [name: string, strike: () => Promise<void>][] = [
   [

@@ -20,7 +20,10 @@ export class Load {
     this.#work = Promise.all([
       this.ledger.sendWhile(() => !this.#isStopped),
       ...READS.map((read) => this.#read(`${address}/projects/${LEDGER_PROJECT}/${read}`)),
-    ])
+    ]).finally(() => {
+      // What fails ends the rest.
+      this.#isStopped = true
+    })
   }
 
   get counts() {

@@ -80,17 +80,17 @@ let cluster: Cluster
 let service: Service
 let db: Database
 let key: string
+const cleanup = new AsyncDisposableStack()
 beforeAll(async () => {
   cluster = await createCluster()
+  cleanup.defer(cluster.remove)
   key = await fill(cluster)
   db = connect(cluster.url, { max: 1 })
+  cleanup.defer(() => db.destroy())
   service = await startService({ DATABASE_URL: cluster.url, ...TIMEOUTS })
+  cleanup.defer(() => kill(service))
 })
-afterAll(async () => {
-  await kill(service)
-  await db.destroy()
-  await cluster.remove()
-})
+afterAll(() => cleanup.disposeAsync())
 
 interface Outage {
   /** Ends it. Resolves once the database can serve again. */
@@ -101,9 +101,17 @@ interface Outage {
 
 /** Expects 200 and 503 only while it goes on, 200 soon after its end, and that every 200 is kept. */
 async function expectToSurvive(begin: () => Promise<Outage>, to = { service, key, db }): Promise<void> {
+  await using cleanup = new AsyncDisposableStack()
   const load = new Load(to.service.address, to.key)
+  cleanup.defer(() => load.stop())
   await load.untilServed()
-  const { end, readsGoOn = false } = await begin()
+  const { readsGoOn = false, ...outage } = await begin()
+  let ended: Promise<unknown> | undefined
+  const end = async () => {
+    ended ??= outage.end()
+    await ended
+  }
+  cleanup.defer(end)
   const before = load.counts
   await load.until(() => {
     const { posts, reads } = load.counts

@@ -24,6 +24,8 @@ const VISITED = 'visited'
 const MAX_GROWTH = 1.3
 /** Below it no ratio counts. The process itself goes on taking memory for garbage while it warms up, its heap does not. */
 const MAX_GROWTH_MiB = { heap_MiB: 16, rss_MiB: 96 }
+/** The connections of the service's pools by default: for reads, writes and imports. */
+const POOLED = 3 + 4 + 8
 const TIMEOUT_ms = size(180_000, 1_200_000)
 
 let database: TestDatabase
@@ -157,5 +159,6 @@ test('memory, descriptors and connections do not grow under mixed load', { timeo
   }
   // Each client may be connecting anew.
   expect(last.descriptors).toBeLessThanOrEqual(warm.descriptors + CLIENTS)
-  expect(last.connections).toBeLessThanOrEqual(warm.connections)
+  // A pool may open its last connection at any time.
+  expect(last.connections).toBeLessThanOrEqual(Math.max(warm.connections, POOLED))
 })
