@@ -100,7 +100,7 @@ bench-quick: node_modules/.installed bench/node_modules/.installed ## The same b
 	@$(RUN) bench -- --quick
 
 bench-ablation: node_modules/.installed bench/node_modules/.installed ## Measure what each optimisation gains on its own load; ten minutes
-	@$(RUN) bench -- --ablation $(if $(ONLY),--only $(ONLY))
+	@$(RUN) bench -- --ablation $(if $(ONLY),--only "$(ONLY)")
 
 bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start every peer, compare all responses, and run each benchmark for a second
 	@$(RUN) bench -- --smoke
@@ -134,4 +134,5 @@ sbom: ## Print the packages of package-lock.json as CycloneDX, with licences and
 	@npm sbom --sbom-format cyclonedx --sbom-type application --package-lock-only --loglevel=error
 
 clean: ## Remove everything that can be rebuilt; the data under .data stays
-	rm -rf node_modules tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results
+	rm -rf node_modules dist .screenshots tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results
+	rm -rf tests/contract/fuzz/.venv* tests/connectors/.venv* tests/contract/sdks/*/generated tests/contract/sdks/*/target tests/contract/sdks/*/node_modules

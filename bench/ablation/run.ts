@@ -40,6 +40,9 @@ export async function measureAblations(
   const keys = await makeKeys(url, projects)
   const visits = await chooseVisits(url, { projects, count: VISITS })
   const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
+  const names = OPTIMIZATIONS.map(({ name }) => name)
+  const unknown = only?.find((name) => !names.includes(name))
+  if (unknown !== undefined) throw new Error(`there is no optimisation ${unknown}; there are ${names.join(', ')}`)
   const ablations: Ablation[] = []
   for (const optimization of OPTIMIZATIONS.filter(({ name }) => only?.includes(name) ?? true)) {
     await using cleanup = new AsyncDisposableStack()

@@ -87,7 +87,7 @@ const ABOUT: Record<string, RegExp> = {
   domain: /^tests\/unit\//,
   recording: /^tests\/recording\//,
   queries: /^tests\/(queries|recording|http)\//,
-  transfer: /^tests\/(transfer\/|http\/import)/,
+  transfer: /^tests\/(transfer\/|http\/import|unit\/)/,
   database: /^tests\/(database|recording|http)\//,
   http: /^tests\/(http|contract)\//,
 }

@@ -17,6 +17,28 @@ export type Results = Record<string, FileResult>
 /** The least share of its mutants that the tests of a folder must detect. */
 export const MINIMUM_score = 0.95
 
+/** Sources of which no complete run is recorded yet. A new source is tried at once. */
+export const NOT_TRIED_YET: readonly string[] = [
+  'src/database/open.ts',
+  'src/database/pipelined-dialect.ts',
+  'src/database/replica.ts',
+  'src/database/replicas.ts',
+  'src/http/docs.ts',
+  'src/http/metrics.ts',
+  'src/http/routes.ts',
+  'src/recording/batch.ts',
+  'src/recording/recorder.ts',
+  'src/transfer/checks.ts',
+  'src/transfer/export.ts',
+  'src/transfer/import.ts',
+  'src/transfer/importer.ts',
+  'src/transfer/merge.ts',
+  'src/transfer/records.ts',
+  'src/transfer/stage.ts',
+  'src/transfer/stored.ts',
+  'src/transfer/tables.ts',
+]
+
 const FILE = path.join(import.meta.dirname, 'results.json')
 
 export const readResults = (): Results => JSON.parse(readFileSync(FILE, 'utf8'))

@@ -10,6 +10,7 @@ import { type Mutant, mutantsOf, mutated } from './mutants.ts'
 import {
   digestOf,
   issuesOf,
+  NOT_TRIED_YET,
   readResults,
   readSource,
   scores,
@@ -22,7 +23,7 @@ import type { Task, Verdict } from './worker.ts'
 
 /**
  * `make mutants-code`: makes one small mistake after another in the sources and runs the tests that run the changed
- * function, until one fails. Tries the files that have changed since their result in results.json, and of the others the
+ * function, until one fails. Tries the files that are new or have changed since their result in results.json, and of the others the
  * survivors without a reason; or the files of `ONLY=path,path` (a folder or file; `ONLY=src` for all); at most for
  * `MINUTES=n`. Writes the results, and fails when a mutant survives without a reason, or when the tests detect less than
  * 95 % in a folder.
@@ -55,9 +56,15 @@ const isCurrent = ([file, text]: [string, string]) => results[file]?.sha256 === 
 const hasReason = ({ file, name }: Mutant) => Boolean(results[file]?.survivors[name]?.trim())
 const isIncomplete = (source: [string, string]) => {
   const result = results[source[0]]
-  return result && (!isCurrent(source) || unexplained(result).length > 0)
+  if (!result) return !NOT_TRIED_YET.includes(source[0])
+  return !isCurrent(source) || unexplained(result).length > 0
 }
-const within = (place: string) => [...sources].filter(([file]) => file.startsWith(place))
+const within = (place: string) => {
+  const found = [...sources].filter(([file]) => file.startsWith(place))
+  if (found.length === 0)
+    throw new Error(`ONLY: no source begins with ${place}; a file is named like src/domain/cursor.ts`)
+  return found
+}
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
 const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(isIncomplete)
 if (selected.length > 0) await tryMutants()
