@@ -66,7 +66,7 @@ const RATIOS: readonly RatioOf[] = [
   },
 ]
 
-/** The figures of the races, without those of contestants that did not start. */
+/** The figures of the races, without those of contestants that take no part. */
 export function figuresOf(results: ReadonlyMap<string, Results>): Figure[] {
   return RATIOS.flatMap(({ race, against, name = race, ratio, bound }) => {
     const ours = results.get(race)?.flowtrail ?? []

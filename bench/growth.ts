@@ -161,11 +161,14 @@ const NEIGHBOUR: Record<string, Work> = {
   'listing page views on 8 connections': ({ system, calls }, duration_s, sample) =>
     sample(system, calls('listEntryPageViews', 1), { connections: 8, duration_s }),
   'an export': async ({ url, projects }, duration_s) => {
-    const { child, exit } = runFlowtrail(['export', '--project', projects[1]?.[0] ?? ''], { DATABASE_URL: url })
+    const { child, exit, stderr } = runFlowtrail(['export', '--project', projects[1]?.[0] ?? ''], { DATABASE_URL: url })
     child.stdout?.resume()
     const timer = setTimeout(() => child.kill('SIGTERM'), duration_s * 1000)
-    await exit
+    const status = await exit
     clearTimeout(timer)
+    const BY_SIGTERM = 143
+    if (status !== 0 && status !== 'SIGTERM' && status !== BY_SIGTERM)
+      throw new Error(`the export ended with ${status}: ${stderr()}`)
   },
 }
 

@@ -62,7 +62,7 @@ export interface Field {
   runBatches: (duration_s: number) => Promise<number>
   /** Stores as many events by COPY, a thousand a commit. @returns events a second */
   runCopies: (duration_s: number) => Promise<number>
-  /** Why a contestant did not start. */
+  /** Why a contestant takes no part. */
   absences: ReadonlyMap<Contestant, string>
   /** Runs a checkpoint, so that what the last race wrote does not cost the next one. */
   settle: () => Promise<void>
