@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { readdir, readFile } from 'node:fs/promises'
+import { globSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { useEmbeddedServer } from '../db/embedded/server.ts'
@@ -13,7 +14,9 @@ export const CACHE = path.join(import.meta.dirname, '.cache')
 
 /** Prefix of the bench's databases; others on the server are left alone. */
 const PREFIX = 'flowtrail_bench_'
-const MIGRATIONS = path.join(import.meta.dirname, '../db/migrations')
+const ROOT = path.join(import.meta.dirname, '..')
+/** What makes the data sets, which are rebuilt when any of it changes. */
+const MAKERS = ['db/migrations/*.ts', 'src/demo/*.ts', 'src/transfer/{page-views,records}.ts', 'bench/seed.ts']
 
 /** Autovacuum would slow some rounds and not others. The original is vacuumed. */
 const WITHOUT_AUTOVACUUM = `
@@ -44,24 +47,24 @@ export class BenchServer {
   readonly version: string
   readonly #url: string
   readonly #release: () => Promise<void>
-  readonly #schema: string
+  readonly #dataSets: string
   #copies = 0
 
-  private constructor(url: string, release: () => Promise<void>, about: ServerFacts, schema: string) {
+  private constructor(url: string, release: () => Promise<void>, about: ServerFacts, dataSets: string) {
     this.#url = url
     this.#release = release
     this.version = about.version
     this.postmaster = about.postmaster
-    this.#schema = schema
+    this.#dataSets = dataSets
   }
 
-  /** Opens the server and drops what an interrupted run or another schema has left there. */
+  /** Opens the server and drops what an interrupted run or data sets of another version have left there. */
   static async open(databaseUrl = process.env.DATABASE_URL): Promise<BenchServer> {
     const embedded = databaseUrl ? undefined : await useEmbeddedServer({ dataDir: CACHE, name: 'flowtrail' })
     const url = databaseUrl || (embedded?.url ?? '')
     const release = async () => embedded?.release()
     try {
-      const server = new BenchServer(url, release, await describe(url), await schemaName())
+      const server = new BenchServer(url, release, await describe(url), await versionOfDataSets())
       await server.#tidy()
       return server
     } catch (error) {
@@ -76,7 +79,7 @@ export class BenchServer {
 
   /** The data set's own database, filled if it is not yet. Only to be read. */
   async original({ name, fill }: DataSet): Promise<string> {
-    const database = `${PREFIX}${this.#schema}_${name}`
+    const database = `${PREFIX}${this.#dataSets}_${name}`
     if (await this.#exists(database)) return this.urlOf(database)
     process.stderr.write(`making the data set ${name} (kept for the next runs)\n`)
     const unfinished = `${PREFIX}unfinished`
@@ -124,7 +127,7 @@ export class BenchServer {
       this.#url,
       `SELECT datname AS name FROM pg_database WHERE starts_with(datname, '${PREFIX}')`,
     )
-    for (const { name } of ours) if (!name.startsWith(`${PREFIX}${this.#schema}_`)) await this.#drop(name)
+    for (const { name } of ours) if (!name.startsWith(`${PREFIX}${this.#dataSets}_`)) await this.#drop(name)
   }
 
   async #exists(database: string): Promise<boolean> {
@@ -172,9 +175,9 @@ async function describe(url: string): Promise<ServerFacts> {
   }
 }
 
-/** Data sets are rebuilt when the migrations change. */
-async function schemaName(): Promise<string> {
+async function versionOfDataSets(): Promise<string> {
+  const files = globSync(MAKERS, { cwd: ROOT }).sort()
   const hash = createHash('sha256')
-  for (const file of (await readdir(MIGRATIONS)).sort()) hash.update(await readFile(path.join(MIGRATIONS, file)))
+  for (const file of files) hash.update(await readFile(path.join(ROOT, file)))
   return hash.digest('hex').slice(0, 8)
 }
