@@ -79,7 +79,7 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
 const USELESS: Record<string, RegExp> = {
   domain: /^tests\/faults\//,
   queries: /^tests\/faults\//,
-  transfer: /^tests\/(?!transfer\/|unit\/|http\/import|cli\/import-export)/,
+  transfer: /^tests\/(?!transfer\/|unit\/|http\/(import|type-mismatches)|cli\/import-export)/,
 }
 
 /** The folders of the tests that are most about a folder of the sources. */
@@ -87,7 +87,7 @@ const ABOUT: Record<string, RegExp> = {
   domain: /^tests\/unit\//,
   recording: /^tests\/recording\//,
   queries: /^tests\/(queries|recording|http)\//,
-  transfer: /^tests\/(transfer\/|http\/import|unit\/)/,
+  transfer: /^tests\/(transfer\/|http\/(import|type-mismatches)|unit\/)/,
   database: /^tests\/(database|recording|http)\//,
   http: /^tests\/(http|contract)\//,
 }

@@ -121,8 +121,20 @@ describe('a stage', () => {
     })
     await stage.add(contact, 1, 200)
     expect(watched.results).toHaveLength(1)
+    await finished(watched.results[0] as Writable)
+    expect([await stored('identifier'), await stored('contact')]).toEqual([1, 0])
     await stage.finish()
     expect([await stored('identifier'), await stored('contact')]).toEqual([1, 1])
+  })
+
+  test('counts the characters of a line once, however many identifiers it has', async () => {
+    const stage = await open(201)
+    const identifiers = ['1', '2', '3'].map((value) => ({ key: 'k', value, canonical: `n${value}e0` }))
+    const contact = record({ type: 'contact', project_id: 'acme', contact_id: 'c1', identifiers })
+    expect(stage.add(contact, 1, 200)).toBeUndefined()
+    expect(watched.results).toHaveLength(0)
+    await stage.finish()
+    expect(await stored('identifier')).toBe(3)
   })
 
   test('runs one COPY at a time, and has finished when all rows are stored', async () => {
@@ -163,6 +175,23 @@ describe('a stage', () => {
     await expect(finished(watched.results[0] as Writable)).rejects.toThrow('out of range')
     await new Promise(setImmediate)
     await expect(stage.add(projectRow, 2, LENGTH)).rejects.toThrow('out of range')
+    await expect(stage.finish()).rejects.toThrow('out of range')
+  })
+
+  test('of pipeline mode has finished when all rows are stored, or fails', async () => {
+    const pool = openWritePool(database.url, { max: 1 })
+    onTestFinished(() => pool.end())
+    const pipelined = await pool.connect()
+    onTestFinished(() => pipelined.release(true))
+    await ensureTables(pipelined, IN_PLACE)
+    await pipelined.query('BEGIN')
+    const stage = new Stage(async () => pipelined, 1_000)
+    watched = watchQueries(pipelined)
+    stage.add(projectRow, 1, LENGTH)
+    stage.add(record(version(1)), 2, LENGTH)
+    await stage.finish()
+    expect([watched.results.length, watched.mostAtOnce, watched.underWay]).toEqual([2, 2, 0])
+    stage.add(refused, 3, LENGTH)
     await expect(stage.finish()).rejects.toThrow('out of range')
   })
 
