@@ -135,4 +135,4 @@ sbom: ## Print the packages of package-lock.json as CycloneDX, with licences and
 
 clean: ## Remove everything that can be rebuilt; the data under .data stays
 	rm -rf node_modules dist .screenshots tests/contract/proxy/node_modules tests/contract/proxy/.recorded bench/node_modules bench/.cache bench/results
-	rm -rf tests/contract/fuzz/.venv* tests/connectors/.venv* tests/contract/sdks/*/generated tests/contract/sdks/*/target tests/contract/sdks/*/node_modules
+	rm -rf tests/contract/fuzz/.venv* tests/connectors/.venv* tests/contract/sdks/*/generated tests/contract/sdks/*/target tests/contract/sdks/*/node_modules tests/contract/sdks/*/.venv* tests/contract/validators/*/.venv*

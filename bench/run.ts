@@ -2,11 +2,12 @@
  * Races Flowtrail against its peers and prints the results: README.md describes the options, and docs/performance.md
  * what is measured.
  */
+import { once } from 'node:events'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { cpus, totalmem } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
-import { releaseOnStop } from '../src/stop-signals.ts'
+import { untilStopped } from '../src/stop-signals.ts'
 import { CITUS_NODES } from '../tests/support/citus.ts'
 import { measureAblations } from './ablation/run.ts'
 import { measureCitus } from './citus.ts'
@@ -77,8 +78,16 @@ const warmUp_s = smoke ? 1 : 2
 
 const start_ms = performance.now()
 const server = await BenchServer.open(options.citus ? CITUS_NODES[0] : undefined)
-releaseOnStop(() => server.close())
-try {
+await untilStopped(async (stop) => {
+  const stopped = once(stop, 'abort').then(() => stop.throwIfAborted())
+  try {
+    await Promise.race([run(), stopped])
+  } finally {
+    await server.close()
+  }
+})
+
+async function run(): Promise<void> {
   const { sample, generator } = await createSampler(server.postmaster)
   const about = {
     date: new Date().toISOString(),
@@ -118,8 +127,6 @@ and ${generator}, in ${rounds} rounds of ${duration_s} s for each figure, in ${m
       await writeFile(path.join(PLOTS, `${name}.svg`), drawChart(chart))
     process.stdout.write(`written to ${path.relative(process.cwd(), DOCUMENT)}\n`)
   }
-} finally {
-  await server.close()
 }
 
 /** The results of a run. */

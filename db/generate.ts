@@ -13,7 +13,7 @@ import openapiTS, { astToString } from 'openapi-typescript'
 import pg from 'pg'
 import ts from 'typescript'
 import { parse } from 'yaml'
-import { releaseOnStop } from '../src/stop-signals.ts'
+import { untilStopped } from '../src/stop-signals.ts'
 import { useEmbeddedServer } from './embedded/server.ts'
 import { migrate } from './migrate.ts'
 
@@ -24,15 +24,17 @@ const TIMESTAMP_MODULE = '../src/domain/timestamp.ts'
 const ISO_TIMESTAMP = ts.factory.createTypeReferenceNode('IsoTimestamp')
 const run = promisify(execFile)
 
-const tool = (name: string, args: string[]) =>
+const tool = (name: string, args: string[], stop: AbortSignal) =>
   run(path.join(ROOT, 'node_modules/.bin', name), args, {
+    signal: stop,
     cwd: ROOT,
     env: { ...process.env, REDOCLY_TELEMETRY: 'off' },
   })
 
-async function generateApi(directory: string): Promise<void> {
+async function generateApi(directory: string, stop: AbortSignal): Promise<void> {
   const bundle = path.join(directory, 'openapi.json')
-  await tool('redocly', ['bundle', 'openapi/openapi.yaml', '--config', 'openapi/redocly.yaml', '--output', bundle])
+  const options = ['--config', 'openapi/redocly.yaml', '--output', bundle]
+  await tool('redocly', ['bundle', 'openapi/openapi.yaml', ...options], stop)
   const document = JSON.parse(await readFile(bundle, 'utf8'))
   const types = await openapiTS(document, {
     inject: `import type { IsoTimestamp } from '${TIMESTAMP_MODULE}'\n\n`,
@@ -53,31 +55,21 @@ async function applyOverlay(document: OpenApiDocument, file: string): Promise<un
   return data
 }
 
-async function generateDatabase(directory: string): Promise<void> {
+async function generateDatabase(directory: string, stop: AbortSignal): Promise<void> {
+  await using cleanup = new AsyncDisposableStack()
   const dataDir = await mkdtemp(path.join(tmpdir(), 'flowtrail-generate-'))
-  const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' } })
-  const release = async () => {
-    await server.release()
-    await rm(dataDir, { recursive: true })
-  }
-  releaseOnStop(release)
-  try {
-    const db = new Kysely({ dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: server.url }) }) })
-    await migrate(db).finally(() => db.destroy())
-    await tool('kysely-codegen', [
-      ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
-      // What the pool's type parsers return.
-      ...[
-        '--type-mapping',
-        '{"timestamptz":"IsoTimestamp","int8":"number"}',
-        '--include-pattern',
-        'public.!(kysely_*)',
-      ],
-      ...['--custom-imports', JSON.stringify({ IsoTimestamp: TIMESTAMP_MODULE })],
-    ])
-  } finally {
-    await release()
-  }
+  cleanup.defer(() => rm(dataDir, { recursive: true }))
+  const server = await useEmbeddedServer({ dataDir, settings: { fsync: 'off' }, signal: stop })
+  cleanup.defer(server.release)
+  const db = new Kysely({ dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: server.url }) }) })
+  await migrate(db).finally(() => db.destroy())
+  const options = [
+    ...['--dialect', 'postgres', '--url', server.url, '--out-file', path.join(directory, 'database.ts')],
+    // What the pool's type parsers return.
+    ...['--type-mapping', '{"timestamptz":"IsoTimestamp","int8":"number"}', '--include-pattern', 'public.!(kysely_*)'],
+    ...['--custom-imports', JSON.stringify({ IsoTimestamp: TIMESTAMP_MODULE })],
+  ]
+  await tool('kysely-codegen', options, stop)
 }
 
 /** Names of the files that are not the same in both directories. */
@@ -90,15 +82,20 @@ async function differences(one: string, other: string): Promise<string[]> {
   return [...names].filter((_, i) => differs[i])
 }
 
-const isCheck = process.argv.includes('--check')
-const directory = isCheck ? await mkdtemp(path.join(tmpdir(), 'flowtrail-generated-')) : GENERATED
-await generateApi(directory)
-await generateDatabase(directory)
-if (isCheck) {
-  const stale = await differences(GENERATED, directory)
-  await rm(directory, { recursive: true })
-  if (stale.length > 0) {
-    process.stderr.write(`generated/ is not fresh: ${stale.join(', ')}. Run: make generate\n`)
-    process.exitCode = 1
-  }
+async function generate(directory: string, stop: AbortSignal): Promise<void> {
+  await generateApi(directory, stop)
+  await generateDatabase(directory, stop)
 }
+
+async function check(stop: AbortSignal): Promise<void> {
+  await using cleanup = new AsyncDisposableStack()
+  const directory = await mkdtemp(path.join(tmpdir(), 'flowtrail-generated-'))
+  cleanup.defer(() => rm(directory, { recursive: true }))
+  await generate(directory, stop)
+  const stale = await differences(GENERATED, directory)
+  if (stale.length === 0) return
+  process.stderr.write(`generated/ is not fresh: ${stale.join(', ')}. Run: make generate\n`)
+  process.exitCode = 1
+}
+
+await untilStopped((stop) => (process.argv.includes('--check') ? check(stop) : generate(GENERATED, stop)))

@@ -259,7 +259,7 @@ export interface paths {
          *     with the same keys: what was recorded is not recorded again and gets its first result with `"replayed": true`.
          *     Keys of batches and of single events are the same keys, and kept as long.
          *
-         *     The limits of an event's fields hold in a batch as well, that of 256 KiB for the body of a single event does not.
+         *     The limits of an event's fields hold in a batch as well, but that of 256 KiB for the body of a single event does not.
          *
          *     The response is a `503` if no event is recorded and at least one might be after a retry. For the rate limit a
          *     batch is one request.

@@ -36,13 +36,13 @@ export async function measureAblations(
   { url, rounds, duration_s, warmUp_s, only }: AblationOptions,
   sample: Sampler,
 ): Promise<Ablation[]> {
+  const names = OPTIMIZATIONS.map(({ name }) => name)
+  const unknown = only?.find((name) => !names.includes(name))
+  if (unknown !== undefined) throw new Error(`there is no optimisation ${unknown}; there are ${names.join(', ')}`)
   const projects = [DEMO.projectId]
   const keys = await makeKeys(url, projects)
   const visits = await chooseVisits(url, { projects, count: VISITS })
   const long = await chooseVisits(url, { projects, count: VISITS, valuePrefix: '"visitor' })
-  const names = OPTIMIZATIONS.map(({ name }) => name)
-  const unknown = only?.find((name) => !names.includes(name))
-  if (unknown !== undefined) throw new Error(`there is no optimisation ${unknown}; there are ${names.join(', ')}`)
   const ablations: Ablation[] = []
   for (const optimization of OPTIMIZATIONS.filter(({ name }) => only?.includes(name) ?? true)) {
     await using cleanup = new AsyncDisposableStack()

@@ -155,8 +155,9 @@ export class Cluster {
       }
       throw await this.#failure('PostgreSQL does not accept connections', launch?.log_offset)
     } catch (error) {
-      // Its pid may be that of another process once it has ended.
-      const pid = launch && !hasExited(launch.child) ? (launch.child.pid ?? 0) : 0
+      // One that is full has started, and others use it. The pid of one that has ended may be another process's by now.
+      const isOurs = launch && !hasExited(launch.child) && !hasCode(error, TOO_MANY_CONNECTIONS)
+      const pid = (isOurs && launch?.child.pid) || 0
       const live = pid > 0 ? await liveProcess(pid) : undefined
       if (live) await this.#shutDown({ pid, startTime: live.startTime })
       throw error

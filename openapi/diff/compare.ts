@@ -28,8 +28,8 @@ export async function reportedChanges(base: string, revision: string, redocly = 
 const withoutVersion = ({ info, ...rest }: ApiDocument) => ({ ...rest, info: { ...info, version: '' } })
 
 /**
- * All differences between two documents, rated. The version itself does not count. One that no check sees is a break, but found only
- * if there is no other.
+ * All differences between two documents, rated. The version itself does not count. A difference that no check sees is rated as
+ * breaking, but is found only if there is no other.
  * @param reported the differences that redocly reports between them
  */
 export function compare(older: ApiDocument, newer: ApiDocument, reported: readonly RedoclyChange[]): Change[] {

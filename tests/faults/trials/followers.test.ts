@@ -39,8 +39,11 @@ beforeAll(async () => {
   cleanup.defer(() => rm(dataDir, { recursive: true }))
   // Its last user stops it.
   cleanup.defer(() => withServer({ databaseUrl: undefined, dataDir }, async () => {}))
-  services = [await start(), await start()]
-  cleanup.defer(async () => void (await Promise.all(services.map(kill))))
+  services = [] as never
+  for (const i of [0, 1] as const) {
+    services[i] = await start()
+    cleanup.defer(() => kill(services[i]))
+  }
   const url = await embeddedUrl(dataDir)
   await fillFixture(url)
   pool = createPool(url, { max: 1 })

@@ -35,7 +35,7 @@ export class Load {
     const poll = async () => {
       while (!condition() && !this.#isStopped) await setTimeout(5)
     }
-    await Promise.race([poll(), this.#work])
+    await Promise.race([this.#work, poll()])
   }
 
   /** Waits until every post and every read under way, and one more of each, has got a 200. */
