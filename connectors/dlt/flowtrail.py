@@ -45,7 +45,8 @@ MODULE = columns(required="module_id title group_id project_id json_string_prod"
 VERSION = columns(required="module_id version_number saved_at json_string")
 ENTRY = columns(
     required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data",
-    # The last erasure when the entry was read: that of its contact has a greater position, unless the contact has come back.
+    # The position of the last erasure when the entry was read. An erasure of its contact with a greater one came later, and
+    # deletes it; one with a smaller one came before, and the contact has been imported again.
     optional="erasure_position",
 )
 # An entry that is updated while all are read comes twice, and its newest state counts.

@@ -35,6 +35,14 @@ describe.each(generators)('the section on %s', (generator) => {
     expect(others).not.toHaveLength(0)
   })
 
+  test('installs the TypeScript that is tested', () => {
+    const installed = commands.flatMap((command) => command.match(/ typescript\S*$/g) ?? [])
+    for (const one of installed) {
+      const { devDependencies } = JSON.parse(readFileSync(path.join(home, generator, 'package.json'), 'utf8'))
+      expect(one).toBe(` typescript@${devDependencies.typescript.replace(/\.\d+$/, '')}`)
+    }
+  })
+
   test.each(others)('has code that is tested: $language', ({ code }) => {
     expect(texts.filter((text) => text.includes(code))).not.toHaveLength(0)
   })
