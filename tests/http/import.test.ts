@@ -1,10 +1,10 @@
 import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
-import { Readable } from 'node:stream'
+import { PassThrough, Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
 import { openWritePool } from '../../src/database/open.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
@@ -393,18 +393,25 @@ describe('at most so many imports run at once', () => {
   })
 
   test('half of them in one project; one more gets a 503', async () => {
-    const pool = openWritePool(api.databaseUrl, { max: 4 })
+    const pool = openWritePool(api.databaseUrl, { max: 3 })
     onTestFinished(() => pool.end())
     const importer = new Importer(pool)
-    const statusOf = (project: string) =>
-      importer.import(project, Readable.from([Buffer.from(linesOf(visit(1).all))])).then(
+    const statusOf = (
+      project: string,
+      body: AsyncIterable<Buffer> = Readable.from([Buffer.from(linesOf(visit(1).all))]),
+    ) =>
+      importer.import(project, body).then(
         () => 200,
         (error: unknown) => toApiError(error).status,
       )
+    // It leaves its place.
+    expect(await statusOf('demo')).toBe(200)
     const waiting = await api.db.transaction().execute(async (trx) => {
       await sql`SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE`.execute(trx)
       const first = [statusOf('demo'), statusOf('demo')]
       expect(await Promise.all([statusOf('demo'), statusOf('demo')])).toEqual([503, 503])
+      // Before any of its body has arrived.
+      expect(await statusOf('demo', new PassThrough())).toBe(503)
       // It does not exist.
       expect(await statusOf('other')).toBe(409)
       return first
@@ -417,6 +424,8 @@ describe('at most so many imports run at once', () => {
     const pool = openWritePool(api.databaseUrl, { max: 4 })
     onTestFinished(() => pool.end())
     const importer = new Importer(pool, { buffered_bytes: { all: 3_000, project: 2_000 } })
+    // It gives back what it has taken, and no more.
+    await importer.import('demo', Readable.from([Buffer.from(linesOf(visit(1).all))]))
     const arrived = Promise.withResolvers<void>()
     const [rest, part] = [Promise.withResolvers<Buffer>(), Buffer.alloc(1_500, ' ')]
     const first = importer.import(
@@ -451,6 +460,40 @@ describe('at most so many imports run at once', () => {
       return [waiting]
     })
   })
+})
+
+test('what an import reads once it has a connection is not counted as buffered', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  onTestFinished(() => pool.end())
+  const importer = new Importer(pool, { buffered_bytes: { all: 400_000, project: 400_000 } })
+  /** More records than are held without a connection, of a kilobyte each. */
+  const part = (i: number) =>
+    Array.from({ length: 350 }, (_, j) => {
+      const group = { type: 'group', group_id: `large-${i}-${j}`, name: 'n'.repeat(1_000) }
+      return `${JSON.stringify(group)}\n`
+    }).join('')
+  const parts = [1, 2, 3].map((i) => Buffer.from(part(i)))
+  expect(await importer.import('demo', Readable.from(parts))).toMatchObject({ body: { added: 1_050 } })
+})
+
+test('an import tells the position of its records if it is asked to and can', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  onTestFinished(() => pool.end())
+  const done: object[] = []
+  const import_ = (readsPosition?: boolean) =>
+    new Importer(pool, { onImport: (result) => done.push(result), ...(readsPosition && { readsPosition }) }).import(
+      'demo',
+      Readable.from([Buffer.from(linesOf(visit(1).all))]),
+    )
+  expect((await import_()).position).toBeUndefined()
+  const { body, position } = await import_(true)
+  expect(position).toBeDefined()
+  expect(done).toEqual([body, body])
+  const query = vi.spyOn(pool, 'query').mockImplementation((async () => {
+    throw new Error('it is gone')
+  }) as never)
+  onTestFinished(() => query.mockRestore())
+  expect(await import_(true)).toEqual({ body, position: undefined })
 })
 
 test('an import does not wait forever for a project that another writer holds', async () => {

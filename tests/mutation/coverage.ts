@@ -79,7 +79,7 @@ export async function measureCoverage(sandbox: string, files: readonly string[])
 const USELESS: Record<string, RegExp> = {
   domain: /^tests\/faults\//,
   queries: /^tests\/faults\//,
-  transfer: /^tests\/(?!transfer\/|unit\/|http\/(import|type-mismatches)|cli\/import-export)/,
+  transfer: /^tests\/(?!transfer\/|unit\/|http\/(import|type-mismatches)|cli\/(contacts|import-export))/,
 }
 
 /** The folders of the tests that are most about a folder of the sources. */
