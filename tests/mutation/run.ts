@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
+import { untilStopped } from '../../src/stop-signals.ts'
 import { useServer } from '../support/global-setup.ts'
 import { createCompileCheck } from './compile-check.ts'
 import { type Coverage, measureCoverage, testsOf } from './coverage.ts'
@@ -46,8 +47,6 @@ interface Tally {
 const tallies = new Map<string, Tally>()
 /** Those that run. */
 const workers = new Set<ChildProcess>()
-/** Ends the run, so that it leaves no process and no file behind. */
-const stop = new AbortController()
 
 const results = readResults()
 const sources = new Map(sourceFiles().map((file) => [file, readSource(file)]))
@@ -67,7 +66,7 @@ const within = (place: string) => {
 }
 /** In the order of ONLY, so that a run that ends early has tried what matters most. */
 const selected = ONLY ? ONLY.split(',').flatMap(within) : [...sources].filter(isIncomplete)
-if (selected.length > 0) await tryMutants()
+if (selected.length > 0) await untilStopped(tryMutants)
 printScores()
 const untried = [...sources.keys()].filter((file) => !results[file])
 if (untried.length > 0) console.log(`Not tried yet (ONLY=path tries them): ${untried.join(', ')}`)
@@ -81,14 +80,11 @@ const issues = [
 for (const issue of issues) console.log(issue)
 process.exitCode = issues.length > 0 ? 1 : 0
 
-async function tryMutants(): Promise<void> {
+async function tryMutants(stop: AbortSignal): Promise<void> {
   const home = realpathSync(mkdtempSync(path.join(tmpdir(), 'flowtrail-mutation-')))
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(signal, () => {
-      stop.abort(new Error('interrupted'))
-      for (const worker of workers) killGroup(worker)
-    })
-  }
+  stop.addEventListener('abort', () => {
+    for (const worker of workers) killGroup(worker)
+  })
   const server = await useServer()
   process.env.TEST_DATABASE_URL = server.url
   try {
@@ -96,8 +92,8 @@ async function tryMutants(): Promise<void> {
     const sandboxes = Array.from({ length: availableParallelism() + 1 }, (_, i) => path.join(home, String(i)))
     for (const sandbox of sandboxes) createSandbox(sandbox)
     const coverage = await measureCoverage(sandboxes[0] as string, [...sources.keys()])
-    const remaining = trials()
-    const ended = await Promise.allSettled(sandboxes.map((sandbox) => work(sandbox, remaining, coverage)))
+    const remaining = trials(stop)
+    const ended = await Promise.allSettled(sandboxes.map((sandbox) => work(sandbox, remaining, coverage, stop)))
     for (const one of ended) if (one.status === 'rejected') throw one.reason
   } finally {
     for (const worker of workers) killGroup(worker)
@@ -110,7 +106,7 @@ async function tryMutants(): Promise<void> {
  * What to try, file by file: the mutants that compile. The compiler decides only when the next one is asked for, while the
  * tests of others run.
  */
-function* trials(): Generator<Mutant, undefined> {
+function* trials(stop: AbortSignal): Generator<Mutant, undefined> {
   const compiles = createCompileCheck(ROOT)
   const end_ms = MINUTES ? performance.now() + Number(MINUTES) * 60_000 : Number.POSITIVE_INFINITY
   for (const [file, text] of selected) {
@@ -121,7 +117,7 @@ function* trials(): Generator<Mutant, undefined> {
     const tally: Tally = { mutants: earlier?.mutants ?? 0, survivors: explained, killers: [], pending: 1 }
     tallies.set(file, tally)
     for (const mutant of mutantsOf(file, text)) {
-      stop.signal.throwIfAborted()
+      stop.throwIfAborted()
       if (retried && !retried.includes(mutant.name)) continue
       if (performance.now() > end_ms) {
         console.log(`The time is up at ${file}:${mutant.line}.`)
@@ -136,7 +132,12 @@ function* trials(): Generator<Mutant, undefined> {
   }
 }
 
-async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, coverage: Coverage): Promise<void> {
+async function work(
+  sandbox: string,
+  remaining: Iterator<Mutant, undefined>,
+  coverage: Coverage,
+  stop: AbortSignal,
+): Promise<void> {
   const timeout_ms = (test: string) =>
     Math.max(MIN_TIMEOUT_ms, TIMES_SLOWEST * (coverage.slowestTests_ms.get(test) ?? 0))
   let worker = await startWorker(sandbox)
@@ -156,7 +157,7 @@ async function work(sandbox: string, remaining: Iterator<Mutant, undefined>, cov
     }
     const expected_ms = tests.reduce((sum, test) => sum + (coverage.durations_ms.get(test) ?? 0), 0)
     const verdict = await judge(worker, task, Math.ceil(TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms))
-    stop.signal.throwIfAborted()
+    stop.throwIfAborted()
     if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
     if (verdict === 'timed out') {
       killGroup(worker)
