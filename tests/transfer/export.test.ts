@@ -1,7 +1,8 @@
 import { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { exportProject } from '../../src/transfer/export.ts'
+import { createPool } from '../../src/database/pool.ts'
+import { exportContact, exportProject } from '../../src/transfer/export.ts'
 import {
   at,
   BASE,
@@ -212,4 +213,36 @@ test('a failing output fails the export and leaves the pool usable', async () =>
   })
   await expect(exportProject(pool, 'acme', output)).rejects.toThrow('the reader has closed')
   expect(await dumped(pool, 'event')).toHaveLength(5000)
+})
+
+test('the export of a contact holds it alone, and ends its transaction', async () => {
+  await using database = await openDatabase()
+  const both = (id: string) => [contact(id), entry({ entry_id: id, contact_id: id }), custom(id, 1, { entry_id: id })]
+  await load(database.pool, [...BASE, ...both('c2'), ...both('c3')])
+  const pool = createPool(database.url, { max: 1 })
+  const chunks: Buffer[] = []
+  const output = new Writable({
+    write(chunk: Buffer, _, done) {
+      chunks.push(chunk)
+      done()
+    },
+  })
+  await exportContact(pool, 'acme', 'c2', output)
+  const all = await dump(database.pool)
+  const own = all.split('\n').filter((line) => line.includes('"c2"'))
+  expect(own).toHaveLength(3)
+  expect(Buffer.concat(chunks).toString()).toBe(`${own.join('\n')}\n`)
+  expect(output.writableEnded).toBe(false)
+  // The same connection: the pool has no other.
+  const { rows } = await pool.query("SELECT current_setting('transaction_isolation') AS isolation")
+  expect(rows).toEqual([{ isolation: 'read committed' }])
+  await pool.end()
+})
+
+test('the export of a contact that does not exist fails', async () => {
+  await using database = await openDatabase()
+  const output = new Writable({ write: (_chunk, _encoding, done) => done() })
+  await load(database.pool, BASE)
+  const exported = exportContact(database.pool, 'acme', 'c"9', output)
+  await expect(exported).rejects.toThrow('contact "c\\"9" does not exist any more')
 })
