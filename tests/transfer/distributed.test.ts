@@ -55,6 +55,7 @@ const FILES: Record<string, object[]> = {
     version(1, at(0), { module_id: 'new' }),
     contact('c2', [identifier('email', 'b'), identifier('email', 'a')], { created_at: at(5) }),
     contact('c3', [identifier('n', '5')]),
+    contact('7'),
     entry({ updated_at: at(9), entry_data: '{"b":2}' }),
     entry({ entry_id: 'e3', module_id: 'new', contact_id: 'c3' }),
     view('v0', 0, 2),
@@ -65,7 +66,24 @@ const FILES: Record<string, object[]> = {
     custom('x3', 6, { entry_id: 'e2', module_version_number: 1 }),
   ]),
   events: inTwoProjects([custom('x4', 7), view('v4', 8, 4), view('v1', 1, 3, { total_pages: 9 })]),
+  // Each copies what its own lines refer to.
+  'a project alone': inTwoProjects([project({ name: 'Alone' })]),
+  'a group alone': inTwoProjects([group({ name: 'Alone' })]),
+  'a module alone': inTwoProjects([module({ group_id: 'g2', title: 'Alone' })]),
+  'versions alone': inTwoProjects([version(2), version(3)]),
+  'a contact alone': inTwoProjects([contact('c2', [identifier('email', 'a'), identifier('email', 'c')])]),
+  'an identifier that is the id of a contact in another type': inTwoProjects([
+    contact('c2', [identifier('contact_id', 7)]),
+  ]),
+  'an entry alone': inTwoProjects([entry({ updated_at: at(20), entry_data: '{"c":3}' })]),
+  'an event of a new entry': inTwoProjects([entry({ entry_id: 'e4' }), custom('x5', 9, { entry_id: 'e4' })]),
   'one more project': [...demoRecords({ projectId: 'demo', entries: 10 })],
+}
+
+/** What contradicts those files. */
+const REFUSED: Record<string, object[]> = {
+  'the id of another contact': [contact('c3', [identifier('contact_id', 'c2')])],
+  'an identifier of another contact': [contact('c9')],
 }
 
 /** The lines of two projects in turns: the second has the same ids, other names, and page views an hour later. */
@@ -115,6 +133,13 @@ test.each(HOW)('both forms store and report the same %s', async (_, isPipelined,
     )
     expect(summary, name).toEqual(expected)
     expect(await hidden(distributed.reads), name).toEqual(await hidden(plain.reads))
+  }
+  for (const [name, lines] of Object.entries(REFUSED)) {
+    const [expected, message] = await Promise.all(
+      [plain, distributed].map(({ imports }) => load(imports, lines, { sizes }).catch(String)),
+    )
+    expect(expected, name).toContain('another contact')
+    expect(message, name).toBe(expected)
   }
   for (const one of PROJECTS) expect(await dump(distributed.reads, one)).toBe(await dump(plain.reads, one))
 })

@@ -437,6 +437,32 @@ describe('an event', () => {
     },
   )
 
+  test.each([
+    ['looked up in place', false],
+    ['copied first, as on a cluster', true],
+  ])('comes after all events and erasures of its project, whatever the clock says: %s', async (_, isDistributed) => {
+    await using database = await openDatabase(undefined, { isDistributed })
+    const { pool } = database
+    const twin = (lines: object[]) => lines.map((line) => ({ ...line, project_id: 'twin' }))
+    const positionOf = async (event_id: string, project_id = 'acme'): Promise<number> => {
+      const where = 'WHERE project_id = $1 AND event_id = $2'
+      return (await pool.query(`SELECT position FROM events ${where}`, [project_id, event_id])).rows[0].position
+    }
+    const erase = (position: number) =>
+      pool.query(`INSERT INTO erasures VALUES ('acme', ${position}, 'e${position}', 'gone', '{}', now())`)
+    // A time in the year 2128, in microseconds.
+    const ahead = 5 * 10 ** 15
+    await load(pool, [...BASE, custom('a', 1), custom('b', 2), ...twin([...BASE, custom('a', 1)])])
+    await pool.query(`UPDATE events SET position = ${ahead} WHERE project_id = 'acme' AND event_id = 'b'`)
+    await load(pool, [custom('c', 3), ...twin([custom('c', 3)])])
+    expect(await positionOf('c')).toBe(ahead + 1)
+    expect(await positionOf('c', 'twin')).toBeLessThan(ahead)
+    await erase(ahead + 5)
+    await erase(ahead + 9)
+    await load(pool, [custom('d', 4)])
+    expect(await positionOf('d')).toBe(ahead + 10)
+  })
+
   test('gets the furthest page of its entry, which several chunks of the merge share', async () => {
     const { of: recordsOf } = inProject('chunks')
     const entries = Array.from({ length: 10 }, (_, i) => entry({ entry_id: `e${i}` }))
