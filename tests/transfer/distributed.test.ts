@@ -9,6 +9,7 @@ import { openWritePool } from '../../src/database/open.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import type { ImportSizes } from '../../src/transfer/import.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
+import { storedOn } from '../../src/transfer/stored.ts'
 import {
   at,
   BASE,
@@ -142,6 +143,19 @@ test.each(HOW)('both forms store and report the same %s', async (_, isPipelined,
     expect(message, name).toBe(expected)
   }
   for (const one of PROJECTS) expect(await dump(distributed.reads, one)).toBe(await dump(plain.reads, one))
+})
+
+test('a connection is asked once whether it is to a cluster', async () => {
+  const { imports } = await open(false, false)
+  const client = await imports.connect()
+  onTestFinished(() => client.release(true))
+  const { sql } = watchQueries(client)
+  onTestFinished(() => void vi.restoreAllMocks())
+  const stored = await storedOn(client)
+  const asked = sql.length
+  expect(asked).toBeGreaterThan(0)
+  expect(await storedOn(client)).toBe(stored)
+  expect(sql).toHaveLength(asked)
 })
 
 test('an import that is refused leaves no space to read again', async () => {

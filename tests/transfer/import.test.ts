@@ -202,11 +202,21 @@ describe('importing again', () => {
     expect(await of('entry')).toMatchObject([{ created_at: at(1), updated_at: at(9), entry_data: '{"a":1}' }])
   })
 
-  test('uses the last value given of each field in a file', async () => {
-    const { load, of } = inProject('twice')
-    const summary = await load(...BASE, entry({ entry_data: '1', updated_at: at(5) }), entry({ updated_at: at(3) }))
-    expect(summary).toMatchObject({ duplicate_lines: 2, records: { entry: { read: 3, added: 1, updated: 0 } } })
-    expect(await of('entry')).toMatchObject([{ entry_data: '1', updated_at: at(3) }])
+  test.each([0, 300])('uses the last value given of each field in a file: small_rows %i', async (small_rows) => {
+    const project_id = `twice-${small_rows}`
+    const { of } = inProject(project_id)
+    // Line numbers of several lengths.
+    const entries = Array.from({ length: 12 }, (_, i) => entry({ entry_data: String(i), updated_at: at(i) }))
+    const groups = ['One', 'Two', undefined].map((name) => group({ name }))
+    const lines = [...BASE, ...entries, entry({ updated_at: at(3) }), ...groups]
+    const summary = await load(
+      pool,
+      lines.map((line) => ({ ...line, project_id })),
+      { now: NOW, sizes: { small_rows } },
+    )
+    expect(summary).toMatchObject({ duplicate_lines: 16, records: { entry: { read: 14, added: 1, updated: 0 } } })
+    expect(await of('entry')).toMatchObject([{ entry_data: '11', updated_at: at(3) }])
+    expect(await of('group')).toMatchObject([{ name: 'Two' }])
   })
 
   test('publishes a saved version, once', async () => {
