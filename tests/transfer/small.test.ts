@@ -1,8 +1,9 @@
 import type pg from 'pg'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
-import { contact, entry, group, load, module, openDatabase, project, version, view } from './fixture.ts'
+import { renewPlans } from '../../src/transfer/tables.ts'
+import { contact, entry, group, load, module, openDatabase, project, version, view, watchQueries } from './fixture.ts'
 
 /** A small import reads few of the stored rows, however many there are and whenever its statements were planned. */
 
@@ -83,4 +84,34 @@ test('a connection goes on after a column is added, as by a migration', async ()
   await load(pool, visit('after', 2))
   const { rows } = await database.pool.query("SELECT FROM events WHERE entry_id = 'after'")
   expect(rows).toHaveLength(2)
+})
+
+test('a connection plans anew once tables have grown, and has a large one analyzed that never was', async () => {
+  await using database = await openDatabase()
+  for (const table of TABLES) await database.pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`)
+  const connect = async () => {
+    const client = await database.pool.connect()
+    const { sql } = watchQueries(client)
+    onTestFinished(() => void vi.restoreAllMocks())
+    return {
+      /** What is done, after the sizes of the tables are read. */
+      renew: async () => {
+        await renewPlans(client)
+        return sql
+          .splice(0)
+          .slice(1)
+          .map((text) => text.replace(/ FROM .*/, ''))
+      },
+      client,
+    }
+  }
+  const one = await connect()
+  expect(await one.renew()).toEqual(['DISCARD PLANS'])
+  expect(await one.renew()).toEqual([])
+  await database.pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 200) FROM generate_series(1, 2000) i`)
+  const analyzed = 'SELECT DISTINCT tablename AS table'
+  expect(await one.renew()).toEqual([analyzed, 'ANALYZE (SKIP_LOCKED) projects', 'DISCARD PLANS'])
+  const other = await connect()
+  expect(await other.renew()).toEqual([analyzed, 'DISCARD PLANS'])
+  for (const { client } of [one, other]) client.release(true)
 })
