@@ -60,6 +60,20 @@ test('the page fills in no optional parameter, which would be sent', async () =>
   expect(filledIn(Object.values(parameters))).toEqual(['projectId', 'moduleId', 'versionNumber', 'entryId'])
 })
 
+test('the page shows the document, with another description, fewer examples, and no link to itself', async () => {
+  const common = async (path: string) => {
+    const response = await get(path)
+    expect(response.headers['content-type']).toBe('application/json; charset=utf-8')
+    const document = response.json()
+    delete document.info.description
+    delete document.externalDocs
+    for (const parameter of Object.values<{ example?: unknown }>(document.components.parameters))
+      delete parameter.example
+    return document
+  }
+  expect(await common('/docs/json')).toEqual(await common('/openapi.json'))
+})
+
 describe('the server of the document', () => {
   const DOCUMENTS = ['/openapi.yaml', '/openapi.json', '/openapi.strict.json', '/docs/json']
   const serverIn = async (app: TestApp, path: string, headers: Record<string, string> = {}) => {
@@ -140,6 +154,12 @@ describe('the root', () => {
     }
     if (app !== api) await app.close()
   })
+
+  test('is the only path that leads browsers elsewhere', async () => {
+    expect(await api.call({ path: '/modules', key: null, headers: { accept: HTML } })).toMatchObject({
+      statusCode: 404,
+    })
+  })
 })
 
 describe('the description', () => {
@@ -165,7 +185,8 @@ describe('the description', () => {
     const { description } = JSON.parse(body).info
     expect(description).toContain('<details id="guide-first-call">')
     expect(description).toContain('FLOWTRAIL_URL=http://flows.example:8080 ')
-    expect(description).not.toContain('{address}')
+    expect(description).toContain('FLOWTRAIL_PROJECT=your-project ')
+    expect(description).not.toMatch(/\{(address|project)\}/)
   })
 
   test('says who has keys, and links to the document', async () => {
@@ -183,6 +204,7 @@ describe('the description', () => {
       '1. Copy the key of the demo project: the server printed it at startup and keeps it in `.data/demo-key`.',
     )
     expect(description).toContain('3. Open any operation and press **Execute**')
+    expect(description).toContain('FLOWTRAIL_PROJECT=demo ')
     expect(description).toContain('[openapi.yaml](/flow/openapi.yaml), [openapi.json](/flow/openapi.json)')
     await demo.close()
   })
