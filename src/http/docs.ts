@@ -176,7 +176,7 @@ const CHAPTER = /^(?=## )/m
 /** Chapters, each folded under its name. */
 function folds(title: string, kind: string, chapters: string[]): string {
   const folded = chapters.map((chapter) => {
-    const [, name = '', text] = /^## ([^\n]*)\n(.*)$/s.exec(chapter) ?? []
+    const [, name = '', text] = /## ([^\n]*)\n(.*)/s.exec(chapter) ?? []
     const id = `${kind}-${name.toLowerCase().replaceAll(' ', '-')}`
     return `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text}\n\n</details>`
   })

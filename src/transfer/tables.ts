@@ -93,7 +93,7 @@ const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes
 /** Some thousand rows. With statistics of a few, PostgreSQL would plan a large import as a small one. */
 const MIN_ANALYZED_bytes = 256 * 1024
 
-const ANALYZED = "SELECT DISTINCT tablename AS table FROM pg_stats WHERE schemaname = 'public'"
+const ANALYZED = "SELECT tablename AS table FROM pg_stats WHERE schemaname = 'public'"
 
 /** The sizes of the target tables when the plans of a connection were made. */
 const plannedSizes = new WeakMap<pg.ClientBase, string>()

@@ -103,7 +103,8 @@ describe('the server of the document', () => {
       const socket = connect(Number(new URL(await app.listen()).port), '127.0.0.1')
       socket.write(`GET ${basePath}/openapi.json HTTP/1.0\r\n\r\n`)
       const [, body = ''] = (await text(socket)).split('\r\n\r\n')
-      expect(JSON.parse(body).servers).toMatchObject([{ url: basePath || '/' }])
+      const url = `${basePath}/docs`
+      expect(JSON.parse(body)).toMatchObject({ servers: [{ url: basePath || '/' }], externalDocs: { url } })
       await app.close()
     }
   })
@@ -168,14 +169,15 @@ describe('the description', () => {
 
   test('begins with what the service is, and folds the chapters', async () => {
     const description = await descriptionOf()
-    expect(description).toMatch(/^<figure><svg .*<\/figure>\n\nFlowtrail lets you read the \*\*modules\*\*/s)
+    expect(description).toMatch(/^<figure><svg .*<\/svg><\/figure>\n\nFlowtrail lets you read the \*\*modules\*\*/s)
+    expect(description).toContain('\n\nUse it to see who went through which flow')
     const chapters = (await get('/openapi.json')).json().info.description.split(/^## /m).slice(1)
     expect(chapters.length).toBeGreaterThan(4)
     for (const chapter of chapters) {
       const [name, ...text] = chapter.split('\n')
       const id = `chapter-${name.toLowerCase().replaceAll(' ', '-')}`
       expect(description).toContain(
-        `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text.join('\n')}\n\n</details>`,
+        `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text.join('\n')}\n\n</details>\n\n`,
       )
     }
   })

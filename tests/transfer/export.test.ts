@@ -1,6 +1,7 @@
 import { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
-import { expect, test } from 'vitest'
+import type pg from 'pg'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { createPool } from '../../src/database/pool.ts'
 import { exportContact, exportProject } from '../../src/transfer/export.ts'
 import {
@@ -18,6 +19,7 @@ import {
   project,
   version,
   view,
+  watchQueries,
 } from './fixture.ts'
 
 /** Text that is easily corrupted by JSON or COPY, and ids that are easily sorted wrongly. */
@@ -215,11 +217,20 @@ test('a failing output fails the export and leaves the pool usable', async () =>
   expect(await dumped(pool, 'event')).toHaveLength(5000)
 })
 
+/** The one connection of a pool, given back. */
+async function connectionOf(pool: pg.Pool): Promise<pg.PoolClient> {
+  const client = await pool.connect()
+  client.release()
+  return client
+}
+
 test('the export of a contact holds it alone, and ends its transaction', async () => {
   await using database = await openDatabase()
   const both = (id: string) => [contact(id), entry({ entry_id: id, contact_id: id }), custom(id, 1, { entry_id: id })]
   await load(database.pool, [...BASE, ...both('c2'), ...both('c3')])
   const pool = createPool(database.url, { max: 1 })
+  onTestFinished(() => void vi.restoreAllMocks())
+  const watched = watchQueries(await connectionOf(pool))
   const chunks: Buffer[] = []
   const output = new Writable({
     write(chunk: Buffer, _, done) {
@@ -233,6 +244,7 @@ test('the export of a contact holds it alone, and ends its transaction', async (
   expect(own).toHaveLength(3)
   expect(Buffer.concat(chunks).toString()).toBe(`${own.join('\n')}\n`)
   expect(output.writableEnded).toBe(false)
+  expect(watched).toMatchObject({ underWay: 0, mostAtOnce: 1 })
   // The same connection: the pool has no other.
   const { rows } = await pool.query("SELECT current_setting('transaction_isolation') AS isolation")
   expect(rows).toEqual([{ isolation: 'read committed' }])

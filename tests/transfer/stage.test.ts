@@ -76,6 +76,15 @@ describe('a long transaction', () => {
   })
 })
 
+test('the tables of imports are there when they have been ensured', async () => {
+  const watched = watchQueries(client)
+  await ensureTables(client, IN_PLACE)
+  expect(watched).toMatchObject({ underWay: 0, sql: [expect.stringContaining('CREATE TEMPORARY TABLE')] })
+  await ensureTables(client, IN_PLACE)
+  expect(watched.sql).toHaveLength(1)
+  vi.restoreAllMocks()
+})
+
 describe('a stage', () => {
   const record = (line: object) => line as ImportRecord
   const projectRow = record(project({ name: 'Acme' }))
