@@ -280,12 +280,34 @@ test('a query that takes too long is not tried a second time', async () => {
   expect(impatient.usage).toMatchObject([{ fallbacks: 0 }])
 })
 
-test('nothing waits for a frozen replica', async () => {
+test('no connection to a replica is left once it is closed', async () => {
+  const closing = open([`${urlOf(first)}?application_name=closing`])
+  await until(first, undefined)
+  await expect.poll(() => closing.databaseFor('one') === primary).toBe(false)
+  await portOf(closing.databaseFor('one'))
+  const watcher = connect(urlOf(first), { max: 1 })
+  onTestFinished(() => watcher.destroy())
+  const connections = async () => {
+    const { rows } = await sql`SELECT FROM pg_stat_activity WHERE application_name = 'closing'`.execute(watcher)
+    return rows.length
+  }
+  // One for its state, and one for reads.
+  expect(await connections()).toBe(2)
+  await closing.close()
+  // Sooner than idle connections are closed by themselves.
+  await expect.poll(connections, { timeout: 5_000 }).toBe(0)
+})
+
+test.each([
+  ['to which there is no connection yet', false],
+  ['to which there is a connection', true],
+])('nothing waits for a frozen replica %s', async (_, isConnected) => {
   const frozen = open([urlOf(first)])
   onTestFinished(() => frozen.close())
   await until(first, undefined)
   await expect.poll(() => frozen.databaseFor('one') === primary).toBe(false)
   const db = frozen.databaseFor('one')
+  if (isConnected) expect(await portOf(db)).toBe(first.port)
   const thaw = await freeze(first)
   onTestFinished(thaw)
   expect(await portOf(db)).toBe(postgres.port)
