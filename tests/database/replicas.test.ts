@@ -95,6 +95,10 @@ const reads = (projectId: string, least?: WalPosition) => portOf(replicas.databa
 test('reads are spread over the replicas, and those of one project that follow each other stay on one', async () => {
   const ports = await Promise.all(Array.from({ length: 20 }, (_, i) => reads(`project ${i}`)))
   expect(new Set(ports)).toEqual(new Set([first.port, second.port]))
+  expect(replicas.usage.map(({ reads }) => reads)).toEqual(
+    [first, second].map(({ port }) => ports.filter((one) => one === port).length),
+  )
+  expect(replicas.primaryReads).toBe(0)
   const port = await reads('one')
   for (let i = 0; i < 5; i += 1) expect(await reads('one')).toBe(port)
 })

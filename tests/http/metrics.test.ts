@@ -38,6 +38,9 @@ app.setErrorHandler(errorHandler)
 measureRequests(app, registry)
 app.get('/list', { schema: { operationId: 'listThings' } as object }, async () => [])
 app.get('/free', async () => 'free')
+app.get('/broken', { schema: { operationId: 'breakThings' } as object }, async () => {
+  throw new Error('a defect')
+})
 const elapsed_ms: number[] = []
 app.addHook('onResponse', async (_, reply) => void elapsed_ms.push(reply.elapsedTime))
 afterAll(() => app.close())
@@ -91,6 +94,19 @@ test('the release and the process have their metrics, too', async () => {
   const body = await registry.metrics()
   expect(body).toContain('flowtrail_build_info{version="1.2.3",document="4.5.6",commit="abc",node="v')
   for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_seconds']) expect(body).toContain(name)
+})
+
+test('of several workers, the oldest counts, and the one whose event loop lags most', () => {
+  const aggregatorsOf = (names: RegExp) =>
+    registry.getMetricsAsArray().flatMap(({ name, aggregator }) => (names.test(name) ? [aggregator] : []))
+  expect(aggregatorsOf(/^process_start_time_seconds$/)).toEqual(['min'])
+  expect(aggregatorsOf(/^nodejs_eventloop_lag_min_seconds$/)).toEqual(['min'])
+  expect(new Set(aggregatorsOf(/^nodejs_eventloop_lag_(?!min)/))).toEqual(new Set(['max']))
+})
+
+test('a defect is counted by its operation', async () => {
+  expect((await app.inject('/broken')).statusCode).toBe(500)
+  expect(await registry.metrics()).toContain('\nflowtrail_defects_total{operation="breakThings"} 1\n')
 })
 
 test('a duration is in seconds', async () => {
@@ -355,6 +371,12 @@ describe('of a service', () => {
       const labels = [...series.matchAll(/(\w+)="/g)].map(([, label = '']) => label)
       if (series) expect(labels.toSorted(), name).toEqual(documented.get(name)?.toSorted())
     }
+  })
+
+  test('defects are counted from 0 on, so that the first is an increase', async () => {
+    const { body } = await api.app.inject('/metrics')
+    for (const operation of ['listModules', 'recordCustomEvents', 'other'])
+      expect(body).toContain(`\nflowtrail_defects_total{operation="${operation}"} 0\n`)
   })
 
   test('the database has its size', async () => {
