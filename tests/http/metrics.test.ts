@@ -16,6 +16,7 @@ import {
   measureQueries,
   measureReads,
   measureRecording,
+  measureReplicas,
   measureRequests,
 } from '../../src/http/metrics.ts'
 import { refuseUnknownRoutes } from '../../src/http/not-found.ts'
@@ -96,12 +97,32 @@ test('the release and the process have their metrics, too', async () => {
   for (const name of ['process_resident_memory_bytes', 'nodejs_eventloop_lag_seconds']) expect(body).toContain(name)
 })
 
-test('of several workers, the oldest counts, and the one whose event loop lags most', () => {
-  const aggregatorsOf = (names: RegExp) =>
-    registry.getMetricsAsArray().flatMap(({ name, aggregator }) => (names.test(name) ? [aggregator] : []))
-  expect(aggregatorsOf(/^process_start_time_seconds$/)).toEqual(['min'])
-  expect(aggregatorsOf(/^nodejs_eventloop_lag_min_seconds$/)).toEqual(['min'])
-  expect(new Set(aggregatorsOf(/^nodejs_eventloop_lag_(?!min)/))).toEqual(new Set(['max']))
+describe('of several workers', () => {
+  const aggregators = (of: Registry) =>
+    Object.fromEntries(of.getMetricsAsArray().map(({ name, aggregator }) => [name, aggregator]))
+
+  test('the oldest counts, and the one whose event loop lags most', () => {
+    const { process_start_time_seconds, nodejs_eventloop_lag_min_seconds, ...others } = aggregators(registry)
+    expect([process_start_time_seconds, nodejs_eventloop_lag_min_seconds]).toEqual(['min', 'min'])
+    const lags = Object.entries(others).filter(([name]) => name.startsWith('nodejs_eventloop_lag_'))
+    expect(lags).toHaveLength(7)
+    expect(new Set(lags.map(([, aggregator]) => aggregator))).toEqual(new Set(['max']))
+  })
+
+  test('the one counts that sees least of the database and of a replica', () => {
+    const own = new Registry()
+    measureReplicas(own, undefined)
+    measureAvailability(own, async () => {})
+    measureDatabase(own, async () => 0)
+    expect(aggregators(own)).toEqual({
+      flowtrail_replica_usable: 'min',
+      flowtrail_replica_lag_seconds: 'max',
+      flowtrail_server_reads_total: 'sum',
+      flowtrail_replica_fallbacks_total: 'sum',
+      flowtrail_database_up: 'min',
+      flowtrail_database_size_bytes: 'max',
+    })
+  })
 })
 
 test('a defect is counted by its operation', async () => {
