@@ -1,6 +1,7 @@
 import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
+import { EVENT } from './requests.ts'
 
 // Lists are compressed for clients that ask for it.
 
@@ -110,6 +111,14 @@ test('a list is compressed from 1 KiB on', async () => {
   const filler = 'x'.repeat(1_023 - Number(least))
   expect(await listOf('kib-1', filler)).toEqual([1_023, undefined])
   expect(await listOf('kib-2', `${filler}x`)).toEqual([1_024, 'gzip'])
+})
+
+test('the results of a batch are sent as they are', async () => {
+  const headers = { 'accept-encoding': 'gzip' }
+  const body = { events: Array.from({ length: 20 }, () => EVENT) }
+  const response = await api.call({ method: 'POST', path: '/projects/demo/events/batch', headers, body })
+  expect(response.body.length).toBeGreaterThan(2_000)
+  expect(response.headers['content-encoding']).toBeUndefined()
 })
 
 test('an error of a list is not compressed, and depends on no header', async () => {

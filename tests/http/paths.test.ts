@@ -218,3 +218,14 @@ test.each(['%00', 'a'.repeat(10_000), '%0D%0Ax: y', 'nobody', 'demo%20', 'DEMO']
     expect(response.statusCode).toBe(401)
   },
 )
+
+test('with a base path, operations are below it and nowhere else', async () => {
+  const app = await createTestApp({ config: { basePath: '/flow' } })
+  const path = '/projects/demo/modules'
+  const statusOf = async (path: string, method?: 'PUT') => (await app.call({ path, method })).statusCode
+  expect(await statusOf(`/flow${path}`)).toBe(200)
+  expect(await statusOf(`/flow${path}`, 'PUT')).toBe(405)
+  expect(await statusOf(path)).toBe(404)
+  expect(await statusOf(path, 'PUT')).toBe(404)
+  await app.close()
+})
