@@ -171,14 +171,14 @@ function forBrowsers(description: string, model: string, guides: string, start: 
   return [`<figure>${model.trim()}</figure>`, summary, purpose, start, ...parts].join('\n\n')
 }
 
-const CHAPTER = /^(?=## )/m
+const CHAPTER = /^## /m
 
 /** Chapters, each folded under its name. */
 function folds(title: string, kind: string, chapters: string[]): string {
   const folded = chapters.map((chapter) => {
-    const [, name = '', text] = /## ([^\n]*)\n(.*)/s.exec(chapter) ?? []
+    const [name = '', ...lines] = chapter.split('\n')
     const id = `${kind}-${name.toLowerCase().replaceAll(' ', '-')}`
-    return `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${text}\n\n</details>`
+    return `<details id="${id}"><summary><h3>${name}</h3></summary>\n\n${lines.join('\n')}\n\n</details>`
   })
   return `## ${title}\n\n<div>\n\n${folded.join('\n\n')}\n\n</div>`
 }

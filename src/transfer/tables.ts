@@ -87,11 +87,11 @@ export const EMPTY_TABLES = `SELECT FROM ${AFFECTED_PROJECTS}`
 
 const TABLES = Object.values(TARGET_TABLES)
 
-const SIZES = `SELECT relname AS table, pg_relation_size(oid) AS bytes
+const SIZES = `SELECT relname AS table, pg_relation_size(oid) / current_setting('block_size')::bigint AS pages
   FROM pg_class WHERE oid = ANY('{${TABLES}}'::regclass[]) ORDER BY relname`
 
 /** Some thousand rows. With statistics of a few, PostgreSQL would plan a large import as a small one. */
-const MIN_ANALYZED_bytes = 256 * 1024
+const MIN_ANALYZED_pages = 32
 
 const ANALYZED = "SELECT tablename AS table FROM pg_stats WHERE schemaname = 'public'"
 
@@ -104,11 +104,12 @@ const plannedSizes = new WeakMap<pg.ClientBase, string>()
  * project for each line. No transaction may be open.
  */
 export async function renewPlans(client: pg.ClientBase): Promise<void> {
-  const { rows } = await client.query<{ table: string; bytes: number }>(SIZES)
-  const sizes = String(rows.map(({ bytes }) => Math.floor(Math.log2(bytes + 1))))
+  const { rows } = await client.query<{ table: string; pages: number }>(SIZES)
+  // Another number of binary digits. A table has fewer pages than 32 digits can count.
+  const sizes = String(rows.map(({ pages }) => Math.clz32(pages)))
   if (plannedSizes.get(client) === sizes) return
   plannedSizes.set(client, sizes)
-  const large = rows.filter(({ bytes }) => bytes >= MIN_ANALYZED_bytes).map(({ table }) => table)
+  const large = rows.filter(({ pages }) => pages >= MIN_ANALYZED_pages).map(({ table }) => table)
   const analyzed = large.length > 0 ? (await client.query<{ table: string }>(ANALYZED)).rows : []
   const unknown = large.filter((name) => !analyzed.some(({ table }) => table === name))
   // The import itself must not fail because that takes too long.

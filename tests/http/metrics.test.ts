@@ -109,7 +109,7 @@ describe('of several workers', () => {
     expect(new Set(lags.map(([, aggregator]) => aggregator))).toEqual(new Set(['max']))
   })
 
-  test('the one counts that sees least of the database and of a replica', () => {
+  test('the worst view of the database and of replicas counts, and reads are added up', () => {
     const own = new Registry()
     measureReplicas(own, undefined)
     measureAvailability(own, async () => {})

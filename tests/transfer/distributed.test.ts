@@ -67,13 +67,13 @@ const FILES: Record<string, object[]> = {
     custom('x3', 6, { entry_id: 'e2', module_version_number: 1 }),
   ]),
   events: inTwoProjects([custom('x4', 7), view('v4', 8, 4), view('v1', 1, 3, { total_pages: 9 })]),
-  // Each copies what its own lines refer to.
+  // Of one kind of line each, so that no other kind has copied what it needs.
   'a project alone': inTwoProjects([project({ name: 'Alone' })]),
   'a group alone': inTwoProjects([group({ name: 'Alone' })]),
   'a module alone': inTwoProjects([module({ group_id: 'g2', title: 'Alone' })]),
   'versions alone': inTwoProjects([version(2), version(3)]),
   'a contact alone': inTwoProjects([contact('c2', [identifier('email', 'a'), identifier('email', 'c')])]),
-  'an identifier that is the id of a contact in another type': inTwoProjects([
+  'an identifier with the text of the id of another contact, as a number': inTwoProjects([
     contact('c2', [identifier('contact_id', 7)]),
   ]),
   'an entry alone': inTwoProjects([entry({ updated_at: at(20), entry_data: '{"c":3}' })]),
@@ -81,10 +81,10 @@ const FILES: Record<string, object[]> = {
   'one more project': [...demoRecords({ projectId: 'demo', entries: 10 })],
 }
 
-/** What contradicts those files. */
+/** What is refused after those files. */
 const REFUSED: Record<string, object[]> = {
-  'the id of another contact': [contact('c3', [identifier('contact_id', 'c2')])],
-  'an identifier of another contact': [contact('c9')],
+  'an identifier that is the id of another contact': [contact('c3', [identifier('contact_id', 'c2')])],
+  'an id that is an identifier of another contact': [contact('c9')],
 }
 
 /** The lines of two projects in turns: the second has the same ids, other names, and page views an hour later. */

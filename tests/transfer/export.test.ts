@@ -20,6 +20,7 @@ import {
   version,
   view,
   watchQueries,
+  written,
 } from './fixture.ts'
 
 /** Text that is easily corrupted by JSON or COPY, and ids that are easily sorted wrongly. */
@@ -217,7 +218,7 @@ test('a failing output fails the export and leaves the pool usable', async () =>
   expect(await dumped(pool, 'event')).toHaveLength(5000)
 })
 
-/** The one connection of a pool, given back. */
+/** The only connection of a pool with `max: 1`, idle again. */
 async function connectionOf(pool: pg.Pool): Promise<pg.PoolClient> {
   const client = await pool.connect()
   client.release()
@@ -229,32 +230,26 @@ test('the export of a contact holds it alone, and ends its transaction', async (
   const both = (id: string) => [contact(id), entry({ entry_id: id, contact_id: id }), custom(id, 1, { entry_id: id })]
   await load(database.pool, [...BASE, ...both('c2'), ...both('c3')])
   const pool = createPool(database.url, { max: 1 })
+  onTestFinished(() => pool.end())
   onTestFinished(() => void vi.restoreAllMocks())
   const watched = watchQueries(await connectionOf(pool))
-  const chunks: Buffer[] = []
-  const output = new Writable({
-    write(chunk: Buffer, _, done) {
-      chunks.push(chunk)
-      done()
-    },
+  const exported = await written(async (output) => {
+    await exportContact(pool, 'acme', 'c2', output)
+    expect(output.writableEnded).toBe(false)
   })
-  await exportContact(pool, 'acme', 'c2', output)
   const all = await dump(database.pool)
   const own = all.split('\n').filter((line) => line.includes('"c2"'))
   expect(own).toHaveLength(3)
-  expect(Buffer.concat(chunks).toString()).toBe(`${own.join('\n')}\n`)
-  expect(output.writableEnded).toBe(false)
+  expect(exported).toBe(`${own.join('\n')}\n`)
   expect(watched).toMatchObject({ underWay: 0, mostAtOnce: 1 })
   // The same connection: the pool has no other.
   const { rows } = await pool.query("SELECT current_setting('transaction_isolation') AS isolation")
   expect(rows).toEqual([{ isolation: 'read committed' }])
-  await pool.end()
 })
 
 test('the export of a contact that does not exist fails', async () => {
   await using database = await openDatabase()
-  const output = new Writable({ write: (_chunk, _encoding, done) => done() })
   await load(database.pool, BASE)
-  const exported = exportContact(database.pool, 'acme', 'c"9', output)
+  const exported = written((output) => exportContact(database.pool, 'acme', 'c"9', output))
   await expect(exported).rejects.toThrow('contact "c\\"9" does not exist any more')
 })

@@ -19,8 +19,8 @@ export const toLines = (lines: Line[]) =>
 export const load = (pool: pg.Pool, lines: Line[], options: ImportOptions = { now: NOW }) =>
   importRecords(pool, Readable.from([Buffer.from(toLines(lines))]), options)
 
-/** The bytes of an export. */
-export async function dump(pool: pg.Pool, projectId = 'acme'): Promise<string> {
+/** What is written to an output. */
+export async function written(write: (output: Writable) => Promise<unknown>): Promise<string> {
   const chunks: Buffer[] = []
   const output = new Writable({
     write(chunk: Buffer, _, done) {
@@ -28,9 +28,13 @@ export async function dump(pool: pg.Pool, projectId = 'acme'): Promise<string> {
       done()
     },
   })
-  await exportProject(pool, projectId, output)
+  await write(output)
   return Buffer.concat(chunks).toString()
 }
+
+/** The bytes of an export. */
+export const dump = (pool: pg.Pool, projectId = 'acme'): Promise<string> =>
+  written((output) => exportProject(pool, projectId, output))
 
 /** The records of an export, of one type or of all. */
 export async function dumped(pool: pg.Pool, type?: string, projectId = 'acme'): Promise<Record<string, unknown>[]> {

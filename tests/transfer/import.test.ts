@@ -205,7 +205,7 @@ describe('importing again', () => {
   test.each([0, 300])('uses the last value given of each field in a file: small_rows %i', async (small_rows) => {
     const project_id = `twice-${small_rows}`
     const { of } = inProject(project_id)
-    // Line numbers of several lengths.
+    // Line numbers of one and two digits: as text, 9 comes after 18.
     const entries = Array.from({ length: 12 }, (_, i) => entry({ entry_data: String(i), updated_at: at(i) }))
     const groups = ['One', 'Two', undefined].map((name) => group({ name }))
     const lines = [...BASE, ...entries, entry({ updated_at: at(3) }), ...groups]
@@ -448,8 +448,8 @@ describe('an event', () => {
   )
 
   test.each([
-    ['looked up in place', false],
-    ['copied first, as on a cluster', true],
+    ...(isOnCitus ? [] : [['looked up in place', false] as const]),
+    ['copied first, as on a cluster', true] as const,
   ])('comes after all events and erasures of its project, whatever the clock says: %s', async (_, isDistributed) => {
     await using database = await openDatabase(undefined, { isDistributed })
     const { pool } = database

@@ -86,7 +86,7 @@ test('a connection goes on after a column is added, as by a migration', async ()
   expect(rows).toHaveLength(2)
 })
 
-test('a connection plans anew once tables have grown, and has a large one analyzed that never was', async () => {
+test('a connection plans anew once tables have grown, and analyzes a large one that has no statistics', async () => {
   await using database = await openDatabase()
   for (const table of TABLES) await database.pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`)
   onTestFinished(() => void vi.restoreAllMocks())
@@ -106,7 +106,15 @@ test('a connection plans anew once tables have grown, and has a large one analyz
   const one = await connect()
   expect(await one.renew()).toEqual(['DISCARD PLANS'])
   expect(await one.renew()).toEqual([])
-  await database.pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 200) FROM generate_series(1, 2000) i`)
+  // Four rows fill a page.
+  const addPages = (from: number, to: number) =>
+    database.pool.query(`INSERT INTO projects
+      SELECT i::text, repeat('x', 1900) FROM generate_series(${from * 4}, ${to * 4 - 1}) i`)
+  await addPages(0, 16)
+  expect(await one.renew()).toEqual(['DISCARD PLANS'])
+  await addPages(16, 31)
+  expect(await one.renew()).toEqual([])
+  await addPages(31, 32)
   const whichAreAnalyzed = expect.stringContaining('FROM pg_stats')
   expect(await one.renew()).toEqual([whichAreAnalyzed, 'ANALYZE (SKIP_LOCKED) projects', 'DISCARD PLANS'])
   const other = await connect()
@@ -116,7 +124,7 @@ test('a connection plans anew once tables have grown, and has a large one analyz
 test('a connection goes on when a large table cannot be analyzed in time', async () => {
   await using database = await openDatabase()
   await database.pool.query(`ALTER TABLE projects SET (autovacuum_enabled = off)`)
-  await database.pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 200) FROM generate_series(1, 2000) i`)
+  await database.pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 1900) FROM generate_series(1, 200) i`)
   const client = await database.pool.connect()
   using connections = new DisposableStack()
   connections.defer(() => client.release(true))

@@ -76,13 +76,13 @@ describe('a long transaction', () => {
   })
 })
 
-test('the tables of imports are there when they have been ensured', async () => {
+test('the tables of imports are created once on a connection, and are there when that is done', async () => {
+  onTestFinished(() => void vi.restoreAllMocks())
   const watched = watchQueries(client)
   await ensureTables(client, IN_PLACE)
   expect(watched).toMatchObject({ underWay: 0, sql: [expect.stringContaining('CREATE TEMPORARY TABLE')] })
   await ensureTables(client, IN_PLACE)
   expect(watched.sql).toHaveLength(1)
-  vi.restoreAllMocks()
 })
 
 describe('a stage', () => {
