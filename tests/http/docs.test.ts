@@ -156,7 +156,7 @@ describe('the root', () => {
     if (app !== api) await app.close()
   })
 
-  test('is not where an unknown path leads browsers', async () => {
+  test('is not what an unknown path is taken for', async () => {
     const { statusCode } = await api.call({ path: '/modules', key: null, headers: { accept: HTML } })
     expect(statusCode).toBe(404)
   })

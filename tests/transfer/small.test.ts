@@ -43,13 +43,23 @@ async function rowsRead(pool: pg.Pool): Promise<number> {
   return rows[0].read
 }
 
+/** It would make statistics now and then, and be in the way of others who do. */
+async function endAutovacuum(pool: pg.Pool): Promise<void> {
+  for (const table of TABLES) await pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`)
+}
+
+/** Adds projects so that their table has as many pages: four rows fill one. */
+async function fillPages(pool: pg.Pool, pages: number): Promise<void> {
+  await pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 1900)
+    FROM generate_series((SELECT count(*) FROM projects), ${pages * 4 - 1}) i`)
+}
+
 test.each([0, 10])('a small import looks rows up, with plans made when there were %s entries', async (count) => {
   const database = await openDatabase()
   onTestFinished(() => database[Symbol.asyncDispose]())
   const pool = openWritePool(database.url, { max: 1 })
   onTestFinished(() => pool.end())
-  // It would make statistics now and then, and be in the way of others who do.
-  for (const table of TABLES) await database.pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`)
+  await endAutovacuum(database.pool)
   const visits = (name: string, count: number) =>
     Array.from({ length: count }, (_, i) => visit(`${name}-${i}`, 5)).flat()
   await load(database.pool, [...MODULE, ...visits('early', count)])
@@ -88,7 +98,7 @@ test('a connection goes on after a column is added, as by a migration', async ()
 
 test('a connection plans anew once tables have grown, and analyzes a large one that has no statistics', async () => {
   await using database = await openDatabase()
-  for (const table of TABLES) await database.pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`)
+  await endAutovacuum(database.pool)
   onTestFinished(() => void vi.restoreAllMocks())
   using connections = new DisposableStack()
   const connect = async () => {
@@ -106,15 +116,11 @@ test('a connection plans anew once tables have grown, and analyzes a large one t
   const one = await connect()
   expect(await one.renew()).toEqual(['DISCARD PLANS'])
   expect(await one.renew()).toEqual([])
-  // Four rows fill a page.
-  const addPages = (from: number, to: number) =>
-    database.pool.query(`INSERT INTO projects
-      SELECT i::text, repeat('x', 1900) FROM generate_series(${from * 4}, ${to * 4 - 1}) i`)
-  await addPages(0, 16)
+  await fillPages(database.pool, 16)
   expect(await one.renew()).toEqual(['DISCARD PLANS'])
-  await addPages(16, 31)
+  await fillPages(database.pool, 31)
   expect(await one.renew()).toEqual([])
-  await addPages(31, 32)
+  await fillPages(database.pool, 32)
   const whichAreAnalyzed = expect.stringContaining('FROM pg_stats')
   expect(await one.renew()).toEqual([whichAreAnalyzed, 'ANALYZE (SKIP_LOCKED) projects', 'DISCARD PLANS'])
   const other = await connect()
@@ -123,8 +129,8 @@ test('a connection plans anew once tables have grown, and analyzes a large one t
 
 test('a connection goes on when a large table cannot be analyzed in time', async () => {
   await using database = await openDatabase()
-  await database.pool.query(`ALTER TABLE projects SET (autovacuum_enabled = off)`)
-  await database.pool.query(`INSERT INTO projects SELECT i::text, repeat('x', 1900) FROM generate_series(1, 200) i`)
+  await endAutovacuum(database.pool)
+  await fillPages(database.pool, 32)
   const client = await database.pool.connect()
   using connections = new DisposableStack()
   connections.defer(() => client.release(true))
