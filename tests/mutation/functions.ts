@@ -3,11 +3,11 @@ import ts from 'typescript'
 /** The name of a source file's code outside of functions, where it stands for an offset. */
 const MODULE = 0
 
-/** The offset at which the innermost function around a position begins, or 0 outside of functions. */
+/** The offset at which the innermost function begins that a position is within, or 0 outside of functions. */
 export function functionAt(text: string, position: number): number {
   let innermost = MODULE
   forEachFunction(text, (node) => {
-    if (node.pos <= position && position < node.end) innermost = node.pos
+    if (node.getStart() < position && position < node.end) innermost = node.pos
   })
   return innermost
 }

@@ -67,22 +67,37 @@ process.on('disconnect', () => {
 })
 process.send?.('ready')
 
-/** The first test file runs alone, since it most often fails. */
+/**
+ * The first test file runs alone, since it most often fails. A failure counts if it repeats: on a busy machine, a test is late or
+ * disturbed now and then without any mutant.
+ */
 async function runUntilFailure(tests: readonly TestFile[]): Promise<Verdict> {
-  const groups = [tests.slice(0, 1), tests.slice(1)]
-  for (const group of groups.filter(({ length }) => length > 0)) {
-    setTimeouts(Math.max(...group.map(({ timeout_ms }) => timeout_ms)))
-    // It counts the failures of earlier runs, too.
-    vitest.state.filesMap.clear()
-    const { testModules, unhandledErrors } = await vitest.runTestSpecifications(
-      group.map(({ name }) => specificationOf(name)),
-    )
-    const failed = testModules.find((module) => module.state() === 'failed')
-    if (failed) return { killer: failed.relativeModuleId, failure: failureOf(failed) }
-    const [unhandled] = unhandledErrors as Error[]
-    if (unhandled) return { killer: group[0]?.name, failure: unhandled.message }
+  let group = tests.slice(0, 1)
+  let rest = tests.slice(1)
+  while (group.length > 0) {
+    const { failure, killer } = await run(group)
+    const suspects = group.filter(({ name }) => killer === undefined || name === killer)
+    const again = failure === undefined ? {} : await run(suspects)
+    if (again.failure !== undefined) return { killer: suspects[0]?.name, ...again }
+    // Once one has failed, others do not run.
+    group = [...(failure === undefined ? [] : group.filter((test) => !suspects.includes(test))), ...rest]
+    rest = []
   }
   return {}
+}
+
+/** @returns the failure, if there is one, and the test file that it is of if that is known */
+async function run(group: readonly TestFile[]): Promise<Verdict> {
+  setTimeouts(Math.max(...group.map(({ timeout_ms }) => timeout_ms)))
+  // It counts the failures of earlier runs, too.
+  vitest.state.filesMap.clear()
+  const { testModules, unhandledErrors } = await vitest.runTestSpecifications(
+    group.map(({ name }) => specificationOf(name)),
+  )
+  const failed = testModules.find((module) => module.state() === 'failed')
+  if (failed) return { killer: failed.relativeModuleId, failure: failureOf(failed) }
+  const [unhandled] = unhandledErrors as Error[]
+  return unhandled ? { failure: unhandled.message } : {}
 }
 
 /** Of the runs that follow. */

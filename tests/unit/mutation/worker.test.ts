@@ -19,6 +19,9 @@ const FILES = {
     "import { expect, test } from 'vitest'\nimport { one } from '../../src/domain/one.ts'\ntest('one', () => expect(one()).toBe(1))",
   'tests/unit/two.test.ts':
     "import { expect, test } from 'vitest'\nimport { two } from '../../src/domain/two.ts'\ntest('two', () => expect(two).toBe(2))",
+  // Fails once, as a test does that is late.
+  'tests/unit/late.test.ts':
+    "import { existsSync, writeFileSync } from 'node:fs'\nimport { expect, test } from 'vitest'\ntest('late', () => {\n  const ran = existsSync('ran')\n  writeFileSync('ran', '')\n  expect(ran).toBe(true)\n})",
 }
 
 let sandbox: string
@@ -63,4 +66,19 @@ test('each mutant is tested as it is, and the next one without it', async () => 
   expect(await killerOf('src/domain/two.ts', two, ONE, TWO)).toBeUndefined()
   expect(await killerOf('src/domain/two.ts', two.replace('+ 1', '- 1'), ONE, TWO)).toBe(TWO)
   expect(await killerOf('src/domain/one.ts', one.replace('1', '1.0'), TWO, ONE)).toBeUndefined()
+})
+
+test('a test that fails once detects no mutant, and those after it are run', async () => {
+  const [LATE, ONE, TWO] = ['tests/unit/late.test.ts', 'tests/unit/one.test.ts', 'tests/unit/two.test.ts']
+  const two = FILES['src/domain/two.ts']
+  const failOnce = () => rmSync(path.join(sandbox, 'ran'), { force: true })
+  for (const tests of [
+    [LATE, ONE, TWO],
+    [ONE, LATE, TWO],
+  ]) {
+    failOnce()
+    expect(await killerOf('src/domain/two.ts', two, ...tests)).toBeUndefined()
+    failOnce()
+    expect(await killerOf('src/domain/two.ts', two.replace('+ 1', '- 1'), ...tests)).toBe(TWO)
+  }
 })
