@@ -67,7 +67,7 @@ export async function registerRoutes<Context extends { db: Database }>(
   app.addHook('onRoute', refuseUndocumentedQuery)
   app.addHook('onRoute', prepareBatch(options.gate))
   decorateReads(app)
-  await app.register(compress, { global: false, globalDecompression: false })
+  await app.register(compress, { global: false })
   await app.register(glue, {
     specification: document,
     prefix: basePath,

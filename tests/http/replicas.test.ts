@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { LightMyRequestResponse } from 'fastify'
+import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import type { ReadReplicas } from '../../src/database/replicas.ts'
 import { QUERY_CHANNEL, type QueryTiming } from '../../src/database/timed-query.ts'
-import { UNKNOWN_POSITION } from '../../src/database/wal-position.ts'
+import { SELECT_WAL_POSITION, UNKNOWN_POSITION } from '../../src/database/wal-position.ts'
 import { createTestApp, loadExamples, type TestApp } from '../support/app.ts'
 import { document } from '../support/contract.ts'
 import { createTestDatabase } from '../support/database.ts'
@@ -88,6 +89,25 @@ test.each([
   const next = await api.call({ method: 'POST', path, body })
   expect(Number(tokenOf(next))).toBeGreaterThan(position)
   expect(asked).toEqual([])
+})
+
+test('the token of a batch that takes several commits stands for the last of them', async () => {
+  const { mock, mockRestore } = vi.spyOn(pg.Client.prototype, 'query')
+  onTestFinished(() => mockRestore())
+  const large = { ...EVENT, custom_event_props: JSON.stringify({ text: 'x'.repeat(32_000) }) }
+  const response = await api.call({
+    method: 'POST',
+    path: '/projects/demo/events/batch',
+    body: { events: Array.from({ length: 100 }, () => large) },
+  })
+  const positions = await Promise.all(
+    mock.settledResults
+      .filter((_, index) => (mock.calls[index] as unknown[])[0] === SELECT_WAL_POSITION)
+      .map(({ value }) => (value as pg.QueryResult).rows[0].wal_position),
+  )
+  expect(new Set(positions).size).toBeGreaterThan(1)
+  expect(noted).toEqual([['demo', Math.max(...positions)]])
+  expect(Number(tokenOf(response))).toBe(Math.max(...positions))
 })
 
 test('an import is noted, and its token stands for it', async () => {

@@ -23,7 +23,6 @@ export const NOT_TRIED_YET: readonly string[] = [
   'src/database/pipelined-dialect.ts',
   'src/database/replica.ts',
   'src/database/replicas.ts',
-  'src/http/routes.ts',
   'src/recording/batch.ts',
   'src/recording/recorder.ts',
   'src/transfer/import.ts',
