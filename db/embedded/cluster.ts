@@ -1,5 +1,6 @@
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { mkdtemp, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -83,6 +84,11 @@ interface ClusterOptions {
   log: (message: string) => void
 }
 
+const clusterDirectory = (dataDir: string) => join(dataDir, 'postgres')
+
+/** Whether a data directory has a cluster. */
+export const hasCluster = (dataDir: string): boolean => existsSync(clusterDirectory(dataDir))
+
 /**
  * A PostgreSQL cluster in a data directory, and its server. Calls of `ensureRunning` and `stop` must exclude each other.
  */
@@ -96,7 +102,7 @@ export class Cluster {
   /** @param dataDir absolute, existing, without symlinks */
   constructor(dataDir: string, options: ClusterOptions) {
     this.#dataDir = dataDir
-    this.#directory = join(dataDir, 'postgres')
+    this.#directory = clusterDirectory(dataDir)
     this.#logFile = join(dataDir, 'postgres.log')
     this.#socket = new SocketDirectory(join(dataDir, 'socket'), this.#directory, `${options.name}-`)
     this.#options = options

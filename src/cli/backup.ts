@@ -26,7 +26,7 @@ export const backupCommand = ({ env, stdout, stderr }: Context) =>
       const target = file === STDIO ? undefined : await newFile(file, force)
       const isBrokenPipe = watchOutput(stdout)
       try {
-        await onServer(config, async ({ url }, signal) => {
+        await onServer(config, stderr, async ({ url }, signal) => {
           const progress = backupProgress(stderr, 'writing', signal)
           const output = target?.stream ?? stdout
           const writing = withPool(url, (pool) => backUp(pool, output, { onProgress: progress.update }))

@@ -9,7 +9,7 @@ import { CommandError, print, printable, report } from './output.ts'
 
 export function compactCommand({ env, stdout, stderr }: Context): Command {
   return new Command('compact').description('rewrite all tables without what was erased; requests wait').action(() =>
-    onDatabase(readConfig(env), async (db, url) => {
+    onDatabase(readConfig(env), stderr, async (db, url) => {
       // Its settings would be left in a session of the pooler before it fails.
       if (usesPooler(url)) {
         throw new CommandError(

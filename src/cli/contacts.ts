@@ -57,7 +57,7 @@ async function requireContact(db: Database, projectId: string, contactId: string
 }
 
 export function contactsCommand(context: Context): Command {
-  const { env, stdout } = context
+  const { env, stdout, stderr } = context
   const contacts = new Command('contacts').description('find a contact, write all that is stored of it, or erase it')
   contacts
     .command('find')
@@ -66,7 +66,7 @@ export function contactsCommand(context: Context): Command {
     .requiredOption('--identifier <key=json>', `such as 'email="a@example.com"' (required)`, identifier)
     .option('--json', 'print JSON')
     .action(({ project, identifier, json }: { project: string; identifier: IdentifierNames; json?: boolean }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         await requireProject(db, project)
         const contact = await findByIdentifier(db, project, identifier)
         if (!contact) throw new CommandError(`No contact of project ${project} has this identifier`)
@@ -79,7 +79,7 @@ export function contactsCommand(context: Context): Command {
     .argument('<contact-id>', 'contact id, as contacts find prints it', resourceId)
     .requiredOption('--project <id>', 'project id (required)', resourceId)
     .action((contactId: string, { project }: { project: string }) =>
-      onDatabase(readConfig(env), async (db, url) => {
+      onDatabase(readConfig(env), stderr, async (db, url) => {
         await requireContact(db, project, contactId)
         await withPool(url, (pool) => exportContact(pool, project, contactId, stdout))
         await flush(stdout)
@@ -93,7 +93,7 @@ export function contactsCommand(context: Context): Command {
     .addOption(yesOption())
     .action(async (contactId: string, { project }: { project: string }, command: Command) => {
       const confirm = confirmation(context, command)
-      await onDatabase(readConfig(env), async (db) => {
+      await onDatabase(readConfig(env), stderr, async (db) => {
         const { identifiers, entries, events } = await requireContact(db, project, contactId)
         const what = `contact ${contactId} of project ${project}`
         await confirm(`Erase ${what}, with ${counted({ identifiers, entries, events })}?`)

@@ -126,7 +126,7 @@ scopes, the project must exist, and no database is needed.`,
           option.helpGroupHeading === LIVE_OPTIONS && command.getOptionValueSource(option.attributeName()) === 'cli',
       )
       if (misplaced) command.error(`option '${misplaced.flags}' needs --live`)
-      await onDatabase(config, async (db, url, signal) => {
+      await onDatabase(config, stderr, async (db, url, signal) => {
         const { project: projectId, entries } = options
         const isExisting = await projectExists(db, projectId)
         await loadDemo(url, { projectId, entries, isExisting }, stderr, signal)

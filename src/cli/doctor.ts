@@ -3,11 +3,11 @@ import { type Config, readConfig } from '../config.ts'
 import { diagnose } from '../doctor/diagnose.ts'
 import type { CheckedFinding } from '../doctor/findings.ts'
 import { addressOf } from './arguments.ts'
-import type { Context } from './context.ts'
+import type { Context, Output } from './context.ts'
 import { onServer } from './interruptible.ts'
 import { CommandError, print, printable } from './output.ts'
 
-export const doctorCommand = ({ env, stdout }: Context) =>
+export const doctorCommand = ({ env, stdout, stderr }: Context) =>
   new Command('doctor')
     .description('check the installation and say what to fix; fails if there is an error')
     .option('--json', 'print JSON')
@@ -15,7 +15,7 @@ export const doctorCommand = ({ env, stdout }: Context) =>
       const config = readConfig(env)
       const address = addressOf(config.server) + config.http.basePath
       const findings: CheckedFinding[] = []
-      await onUrl(config, async (url) => {
+      await onUrl(config, stderr, async (url) => {
         for await (const finding of diagnose(url, address, config)) {
           findings.push(finding)
           if (!json) await print(stdout, lineOf(finding))
@@ -27,8 +27,8 @@ export const doctorCommand = ({ env, stdout }: Context) =>
     })
 
 /** A database that cannot be reached or used is a finding, too; only an embedded one must be started before. */
-const onUrl = (config: Config, work: (url: string) => Promise<void>): Promise<void> =>
-  config.databaseUrl === undefined ? onServer(config, ({ url }) => work(url)) : work(config.databaseUrl)
+const onUrl = (config: Config, stderr: Output, work: (url: string) => Promise<void>): Promise<void> =>
+  config.databaseUrl === undefined ? onServer(config, stderr, ({ url }) => work(url)) : work(config.databaseUrl)
 
 function lineOf({ check, status, finding, fix }: CheckedFinding): string {
   const advice = fix === undefined ? '' : `. Fix: ${fix}`

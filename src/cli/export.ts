@@ -14,7 +14,7 @@ export const exportCommand = ({ env, stdout, stderr }: Context) =>
     .description('write a project, except its API keys, to standard output in import format')
     .requiredOption('--project <id>', 'project id (required)', resourceId)
     .action(({ project }: { project: string }) =>
-      onDatabase(readConfig(env), async (db, url, signal) => {
+      onDatabase(readConfig(env), stderr, async (db, url, signal) => {
         await requireProject(db, project)
         await write(url, project, { stdout, stderr }, signal)
       }),

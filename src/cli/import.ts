@@ -27,7 +27,7 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
         isImported = true
       }
       try {
-        await onDatabase(config, async (_, url, signal) => {
+        await onDatabase(config, stderr, async (_, url, signal) => {
           const summary = await load(url, handle, { stdin, stderr }, { onImported, signal })
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)

@@ -1,7 +1,8 @@
 import { constants } from 'node:os'
-import { type DatabaseLocation, type DatabaseServer, withDatabase, withServer } from '../database/open.ts'
+import { type DatabaseLocation, type DatabaseServer, hasDatabase, withDatabase, withServer } from '../database/open.ts'
 import type { Database, PoolOptions } from '../database/pool.ts'
 import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
+import type { Output } from './context.ts'
 
 /** How long an interrupted command may take to release the database. */
 const RELEASE_DEADLINE_ms = 10_000
@@ -23,16 +24,20 @@ export class Interrupted extends Error {
 
 /**
  * Runs a command's work on the configured database, with its schema made sure of.
+ * @param stderr gets a notice if it has to be created
  * @param work also gets the signal of an interruption, which breaks the connections of `db`, for other connections
  */
 export const onDatabase = <T>(
   location: DatabaseLocation,
+  stderr: Output,
   work: (db: Database, url: string, signal: AbortSignal) => Promise<T>,
   options?: PoolOptions,
-): Promise<T> =>
-  interruptible((unlessInterrupted, signal) =>
+): Promise<T> => {
+  announceCreation(location, stderr)
+  return interruptible((unlessInterrupted, signal) =>
     withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url, signal)), { ...options, signal }),
   )
+}
 
 /** Runs a command that goes on until it is interrupted. */
 export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
@@ -44,14 +49,22 @@ export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Runs a command's work on the configured server, whatever its schema. @param work as that of `onDatabase` */
+/** Runs a command's work on the configured server, whatever its schema. The parameters are those of `onDatabase`. */
 export const onServer = <T>(
   location: DatabaseLocation,
+  stderr: Output,
   work: (server: DatabaseServer, signal: AbortSignal) => Promise<T>,
-): Promise<T> =>
-  interruptible((unlessInterrupted, signal) =>
+): Promise<T> => {
+  announceCreation(location, stderr)
+  return interruptible((unlessInterrupted, signal) =>
     withServer(location, (server) => unlessInterrupted(() => work(server, signal)), signal),
   )
+}
+
+/** An operator who has forgotten the connection string would look for the command's effects in another database. */
+function announceCreation(location: DatabaseLocation, stderr: Output): void {
+  if (!hasDatabase(location)) stderr.write(`DATABASE_URL is not set; creating a database in ${location.dataDir}\n`)
+}
 
 /** Ends the process as the signal would. An exit waits for what is being read, which of a named pipe may never come. */
 function endBy(signal: StopSignal, { status }: Interrupted): void {

@@ -75,7 +75,7 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
       durationBetween('1s', '36500d'),
     )
     .action((options: { project: string; name?: string; scope?: string[]; expires?: number }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         const expires_at = options.expires === undefined ? null : fromNow(options.expires)
         const creating = db.transaction().execute(async (trx) => {
           const key = await createKey(trx, options.project, {
@@ -97,7 +97,7 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
     .option('--project <id>', 'only keys of this project', resourceId)
     .option('--json', 'print JSON')
     .action(({ project, json }: { project?: string; json?: boolean }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         if (project !== undefined) await requireProject(db, project)
         await printRows(stdout, await selectKeys(db, project), COLUMNS, json)
       }),
@@ -107,7 +107,7 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
     .description('revoke a key; it is refused within a second')
     .argument('<key-id>', 'key id, the 12 characters after ft_', keyId)
     .action((id: string) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         const key = await usableKey(db, id)
         await updateKeyRevoked(db, key.project_id, id, fromNow(0))
       }),
@@ -122,7 +122,7 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
         .default(86_400_000, '24h'),
     )
     .action((id: string, options: { overlap: number }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         const rotating = db.transaction().execute(async (trx) => {
           const { project_id } = await usableKey(trx, id)
           await lockKey(trx, project_id, id)

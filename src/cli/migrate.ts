@@ -13,7 +13,7 @@ export const migrateCommand = ({ env, stdout, stderr }: Context) =>
     .option('--status', 'only list the migrations, when each was applied, and whether this release knows it')
     .option('--json', 'print JSON')
     .action(({ status, json }: { status?: boolean; json?: boolean }) =>
-      onServer(readConfig(env), async ({ url }) => {
+      onServer(readConfig(env), stderr, async ({ url }) => {
         if (!status) await withPool(url, requireEncoding)
         const db = connect(url)
         try {

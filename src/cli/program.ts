@@ -18,7 +18,7 @@ import { tailCommand } from './tail.ts'
 
 const EPILOGUE = `
 Settings are environment variables, described in README.md. Without DATABASE_URL
-the embedded PostgreSQL in DATA_DIR is used, and started if it is not running.`
+the embedded PostgreSQL in DATA_DIR is used, which is created and started as needed.`
 
 /** Defines the whole command line. Parsing prints usage errors and then throws CommanderError. */
 export function createProgram(context: Context): Command {

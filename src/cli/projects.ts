@@ -34,7 +34,7 @@ export async function requireProject(db: Database, projectId: string): Promise<v
 }
 
 export function projectsCommand(context: Context): Command {
-  const { env, stdout } = context
+  const { env, stdout, stderr } = context
   const projects = new Command('projects').description('create, list, rename and delete projects, count their rows')
   projects
     .command('create')
@@ -42,7 +42,7 @@ export function projectsCommand(context: Context): Command {
     .argument('<id>', 'project id, which is part of every URL', resourceId)
     .option('--name <name>', 'display name (default: the id)')
     .action((id: string, { name }: { name?: string }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         if (!(await insertProject(db, id, name ?? id))) throw new CommandError(`Project ${id} already exists`)
       }),
     )
@@ -51,7 +51,7 @@ export function projectsCommand(context: Context): Command {
     .description('list all projects')
     .option('--json', 'print JSON')
     .action(({ json }: { json?: boolean }) =>
-      onDatabase(readConfig(env), async (db) =>
+      onDatabase(readConfig(env), stderr, async (db) =>
         printRows(stdout, await selectProjects(db), ['project_id', 'name'], json),
       ),
     )
@@ -61,7 +61,7 @@ export function projectsCommand(context: Context): Command {
     .argument('<id>', 'project id, which stays as it is', resourceId)
     .argument('<name>', 'new display name')
     .action((id: string, name: string) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         if (!(await updateProjectName(db, id, name))) await requireProject(db, id)
       }),
     )
@@ -71,7 +71,7 @@ export function projectsCommand(context: Context): Command {
     .argument('[id]', 'only of this project', resourceId)
     .option('--json', 'print JSON')
     .action((id: string | undefined, { json }: { json?: boolean }) =>
-      onDatabase(readConfig(env), async (db) => {
+      onDatabase(readConfig(env), stderr, async (db) => {
         if (id !== undefined) await requireProject(db, id)
         await printRows(stdout, await selectProjectStats(db, id), STATS, json)
       }),
@@ -83,7 +83,7 @@ export function projectsCommand(context: Context): Command {
     .addOption(yesOption())
     .action(async (id: string, _options: object, command: Command) => {
       const confirm = confirmation(context, command)
-      await onDatabase(readConfig(env), async (db) => {
+      await onDatabase(readConfig(env), stderr, async (db) => {
         await requireProject(db, id)
         await confirm(`Delete project ${id}, its API keys and all that is stored of it?`)
         const rows = await deleteProject(db, id)

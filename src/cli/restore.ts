@@ -34,7 +34,7 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
         })
       let isRestored = false
       const restored = (header: BackupHeader, reader: BackupReader) =>
-        onServer(config, async ({ url }, signal) => {
+        onServer(config, stderr, async ({ url }, signal) => {
           await withPool(url, requireEncoding)
           const progress = backupProgress(stderr, 'restoring', signal)
           const db = connect(url, { signal })

@@ -27,7 +27,7 @@ interface TailOptions {
   json?: boolean
 }
 
-export const tailCommand = ({ env, stdout }: Context) =>
+export const tailCommand = ({ env, stdout, stderr }: Context) =>
   new Command('tail')
     .description('print the events of a project as they are recorded and imported')
     .requiredOption('--project <id>', 'project id (required)', resourceId)
@@ -37,6 +37,7 @@ export const tailCommand = ({ env, stdout }: Context) =>
       untilInterrupted(() =>
         onDatabase(
           readConfig(env),
+          stderr,
           async (db) => {
             await requireProject(db, project)
             await detectDistribution(db)

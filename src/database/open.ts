@@ -1,5 +1,6 @@
 import { Kysely, PostgresDialect } from 'kysely'
 import type pg from 'pg'
+import { hasCluster } from '../../db/embedded/cluster.ts'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
@@ -31,6 +32,10 @@ export interface DatabaseLocation {
   databaseUrl: string | undefined
   dataDir: string
 }
+
+/** Whether there is an embedded cluster, unless the operator's own server is used: without one, it is created at its first use. */
+export const hasDatabase = ({ databaseUrl, dataDir }: DatabaseLocation): boolean =>
+  databaseUrl !== undefined || hasCluster(dataDir)
 
 /** A running database server; `release()` stops an embedded one that no other process uses. */
 export interface DatabaseServer {

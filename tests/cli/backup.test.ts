@@ -185,7 +185,7 @@ describe('a restored backup', () => {
   test('moves from the embedded PostgreSQL to another in one line', async () => {
     const target = await database('template0')
     const settings = { DATA_DIR: `${directory.path}/embedded`, TARGET: target.url }
-    await printed(flowtrailWith(settings)('demo', '--entries', '3'))
+    expect(await flowtrailWith(settings)('demo', '--entries', '3')).toMatchObject({ status: 0 })
     const line = 'node src/cli/main.ts backup - | DATABASE_URL=$TARGET node src/cli/main.ts restore -'
     const { status, stderr } = await shell(line, settings)
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })

@@ -34,11 +34,13 @@ async function doctor(DATABASE_URL: string, settings: Record<string, string> = {
   return Object.fromEntries(findings.map(({ check, ...finding }) => [check, finding]))
 }
 
-test('finds nothing wrong with an embedded database, which it starts and stops like any other command', async () => {
+test('finds nothing wrong with an embedded database, which it creates, starts and stops like any other command', async () => {
   await using directory = await temporaryDirectory()
   const flowtrail = flowtrailWith({ DATA_DIR: directory.path, PORT })
   const { status, stdout, stderr } = await flowtrail('doctor')
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+  const notice = `DATABASE_URL is not set; creating a database in ${directory.path}\n`
+  expect({ status, stderr }).toEqual({ status: 0, stderr: notice })
+  expect(await flowtrail('migrate')).toMatchObject({ status: 0, stderr: '' })
   const lines = stdout.trimEnd().split('\n')
   expect(lines.map((line) => line.split(/ +/).slice(0, 2))).toEqual(
     [...CHECKS.slice(0, -1), 'disk', 'document'].map((check) => ['ok', check]),
