@@ -1,0 +1,256 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { sql } from 'kysely'
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { connect } from '../../src/database/open.ts'
+import type { Database } from '../../src/database/pool.ts'
+import { Replica, type ReplicaOptions } from '../../src/database/replica.ts'
+import { holdLock } from '../support/waiting.ts'
+import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
+
+// What one replica does with what its server says; tests/database/replicas.test.ts has real ones.
+
+let servers: SimulatedServers
+let primary: Database
+let replica: Replica
+/** Queries that were told of, by their errors. */
+const reported: unknown[] = []
+
+function open(options: ReplicaOptions = {}, url = servers.url('standby')): Replica {
+  const opened = new Replica(url, primary, {
+    max: 1,
+    onFallback: (_, error) => reported.push(error),
+    ...options,
+  })
+  onTestFinished(() => opened.close())
+  return opened
+}
+
+beforeAll(async () => {
+  servers = await simulateServers('standby')
+  await servers.run('CREATE TABLE locked ()')
+})
+afterAll(() => servers.drop())
+
+beforeEach(async () => {
+  await servers.reset()
+  reported.length = 0
+  const db = connect(servers.url('primary'), { max: 2 })
+  onTestFinished(() => db.destroy())
+  primary = db
+  replica = open()
+})
+
+/** Moves the clock of performance.now() on. */
+function stopClock() {
+  vi.useFakeTimers({ toFake: ['performance'] })
+  onTestFinished(() => void vi.useRealTimers())
+  return (duration_ms: number) => vi.advanceTimersByTime(duration_ms)
+}
+
+/** Has the replica's state known, and taken for that of now. */
+async function confirm(): Promise<void> {
+  await replica.ask()
+  replica.confirmed_ms = performance.now()
+}
+
+/** Where a read is run. */
+async function read(): Promise<{ server: string; pid: number }> {
+  const { rows } = await sql<{ server: string; pid: number }>`
+    SELECT current_setting('simulated.server') AS server, pg_backend_pid() AS pid`.execute(replica.db)
+  return rows[0] as { server: string; pid: number }
+}
+
+/** Begins a read that takes a minute on the standby. @returns where it ends */
+async function readForLong(): Promise<() => Promise<string | undefined>> {
+  const { pid } = await read()
+  const reading = sql<{ server: string }>`
+    SELECT current_setting('simulated.server') AS server
+    FROM pg_sleep(CASE WHEN current_setting('simulated.server') = 'standby' THEN 60 ELSE 0 END)`.execute(replica.db)
+  const isUnderWay = async () => {
+    const { rows } = await sql`SELECT FROM pg_stat_activity WHERE pid = ${pid} AND wait_event = 'PgSleep'`.execute(
+      primary,
+    )
+    return rows.length === 1
+  }
+  await expect.poll(isUnderWay).toBe(true)
+  return async () => (await reading).rows[0]?.server
+}
+
+test('nothing is known of a replica at first, and nothing is read from it', async () => {
+  const nothing = { reads: 0, queriesUnderWay: 0, fallbacks: 0, isUsable: false }
+  expect(replica).toMatchObject({ ...nothing, position: Number.NEGATIVE_INFINITY })
+  expect((await read()).server).toBe('primary')
+  await replica.ask()
+  expect(replica).toMatchObject({ ...nothing, position: 0x100 })
+  expect((await read()).server).toBe('primary')
+})
+
+test('it is read from for less than a second after it was confirmed', async () => {
+  const pass = stopClock()
+  await confirm()
+  expect((await read()).server).toBe('standby')
+  pass(999)
+  expect((await read()).server).toBe('standby')
+  pass(1)
+  expect((await read()).server).toBe('primary')
+})
+
+test('sessions are asked for once whether they are kept', async () => {
+  const { mock, mockRestore } = vi.spyOn(pg.Client.prototype, 'query')
+  onTestFinished(() => mockRestore())
+  for (let i = 0; i < 2; i += 1) await replica.ask()
+  const statements = mock.calls.map(([statement]) => (statement as { text?: string }).text)
+  expect(statements.filter((text) => text === 'SELECT pg_backend_pid() AS pid')).toHaveLength(1)
+})
+
+test('of a server that was started again, nothing of before counts', async () => {
+  await confirm()
+  replica.compare({ ...(replica.state as NonNullable<typeof replica.state>) }, 0)
+  expect(replica.isAhead).toBe(true)
+  const reading = await readForLong()
+  await servers.say('standby', { started: 'now' })
+  await replica.ask()
+  expect(replica).toMatchObject({ isAhead: undefined, isUsable: false, failure: undefined })
+  expect(await reading()).toBe('primary')
+})
+
+test('of a server that replays once more what it had, nothing is read', async () => {
+  await confirm()
+  const reading = await readForLong()
+  await servers.say('standby', { position: '0/FF' })
+  await replica.ask()
+  expect(replica).toMatchObject({ isUsable: false, position: 0xff, failure: undefined })
+  expect(await reading()).toBe('primary')
+})
+
+test('connections are kept as long as it goes on', async () => {
+  await confirm()
+  const { pid } = await read()
+  await confirm()
+  expect(await read()).toEqual({ server: 'standby', pid })
+  await servers.say('standby', { position: '0/101' })
+  await confirm()
+  expect(await read()).toEqual({ server: 'standby', pid })
+})
+
+test.each([
+  ['an outage', '57P03', 0],
+  ['a lock timeout', '55P03', 1_000],
+  ['what does not pass by itself', '42501', 15_000],
+])('after %s it is asked again, but not too soon', async (_, code, rest_ms) => {
+  const pass = stopClock()
+  await confirm()
+  const reading = await readForLong()
+  await servers.say('standby', { error: code })
+  await replica.ask()
+  const failed = { state: undefined, failure: expect.objectContaining({ code }), isUsable: false }
+  expect(replica).toMatchObject(failed)
+  expect(await reading()).toBe('primary')
+  await servers.say('standby', { error: null })
+  if (rest_ms > 0) {
+    pass(rest_ms - 1)
+    await replica.ask()
+    expect(replica).toMatchObject(failed)
+    pass(1)
+  }
+  await replica.ask()
+  expect(replica.position).toBe(0x100)
+})
+
+test('what it has said before a query failed does not count after it', async () => {
+  await confirm()
+  const reading = await readForLong()
+  const obstacle = await holdLock(servers.url('primary'), 'LOCK TABLE said')
+  const asking = replica.ask()
+  await obstacle.waiting(1)
+  await sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'`.execute(primary)
+  expect(await reading()).toBe('primary')
+  expect(replica).toMatchObject({
+    state: undefined,
+    isUsable: false,
+    failure: expect.objectContaining({ code: '57P01' }),
+  })
+  await obstacle.release()
+  await asking
+  expect(replica.state).toBeUndefined()
+  await replica.ask()
+  expect(replica.position).toBe(0x100)
+})
+
+test('a query that fails there is run on the primary server, and told of once a minute', async () => {
+  const pass = stopClock()
+  await confirm()
+  const { pid } = await read()
+  const refused = sql<{ server: string }>`SELECT current_setting('simulated.server') AS server
+    WHERE CASE current_setting('simulated.server') WHEN 'standby' THEN 1 / (random() * 0)::int = 1 ELSE true END`
+  for (const [passed_ms, reports] of [
+    [0, 1],
+    [59_999, 1],
+    [1, 2],
+  ] as const) {
+    pass(passed_ms)
+    await confirm()
+    expect((await refused.execute(replica.db)).rows).toEqual([{ server: 'primary' }])
+    expect(reported).toEqual(Array(reports).fill(expect.objectContaining({ code: '22012' })))
+  }
+  expect(replica).toMatchObject({ fallbacks: 3, queriesUnderWay: 0 })
+  expect(await read()).toEqual({ server: 'standby', pid })
+})
+
+test('one that waits for a lock is run on the primary server after half a second, as are those behind it', async () => {
+  await confirm()
+  const { rows } = await sql`SHOW lock_timeout`.execute(replica.db)
+  expect(rows).toEqual([{ lock_timeout: '500ms' }])
+  const obstacle = await holdLock(servers.url('primary'), 'LOCK TABLE locked')
+  const onPrimary = vi.spyOn(primary, 'executeQuery').mockImplementation(async () => {
+    await obstacle.release()
+    return { rows: ['primary'] }
+  })
+  onTestFinished(() => onPrimary.mockRestore())
+  const reading = Array.from({ length: 3 }, () => sql`SELECT FROM locked`.execute(replica.db))
+  expect(await Promise.all(reading)).toEqual(Array(3).fill({ rows: ['primary'] }))
+  expect(reported).toEqual([expect.objectContaining({ code: '55P03' })])
+  expect(replica).toMatchObject({ fallbacks: 3, isUsable: false, state: undefined })
+})
+
+test('one whose server falls silent is run on the primary server after the read timeout', async () => {
+  replica = open({ queryTimeout_ms: 200 })
+  await confirm()
+  expect(await (await readForLong())()).toBe('primary')
+})
+
+test('a read finds out that its connection leads to another server', async () => {
+  await confirm()
+  await servers.say('standby', { started: 'now' })
+  expect((await read()).server).toBe('primary')
+  expect(replica).toMatchObject({
+    isUsable: false,
+    failure: { message: expect.stringMatching(/^it is another server/) },
+  })
+})
+
+test('of one that is found to have been started again, whose state is not known, nothing is said', async () => {
+  const pass = stopClock()
+  await confirm()
+  await servers.say('standby', { error: '57P03' })
+  await replica.ask()
+  await servers.say('standby', { started: 'now', error: null })
+  replica.confirmed_ms = performance.now()
+  expect((await read()).server).toBe('primary')
+  expect(replica).toMatchObject({ failure: expect.objectContaining({ code: '57P03' }) })
+  pass(1)
+  await confirm()
+  expect((await read()).server).toBe('standby')
+})
+
+test('nothing waits for a server that accepts connections, and is silent', async () => {
+  const silent = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  onTestFinished(() => void silent.close())
+  const { port } = silent.address() as AddressInfo
+  replica = open({}, `postgres://nobody@127.0.0.1:${port}/nothing`)
+  await replica.ask()
+  expect(replica.failure).toMatchObject({ message: 'Connection terminated due to connection timeout' })
+})
