@@ -1,9 +1,10 @@
 /** An import is read in chunks, sent in batches and merged in chunks of pages; no border of them may show. */
 import { Readable } from 'node:stream'
 import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
+import { asPooler } from '../../src/database/pooler-client.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
 import { mergedTable } from '../../src/transfer/merge-rules.ts'
 import { stagedTable, TARGET_TABLES } from '../../src/transfer/stage.ts'
@@ -29,13 +30,16 @@ import {
 let database: Awaited<ReturnType<typeof openDatabase>>
 let pool: pg.Pool
 let pipelined: pg.Pool
+let pooled: pg.Pool
 beforeAll(async () => {
   database = await openDatabase()
   pool = database.pool
   pipelined = openWritePool(database.url, { max: 1 })
+  pooled = createPool(asPooler(database.url), { max: 1 })
 })
 afterAll(async () => {
   await pipelined.end()
+  await pooled.end()
   await database[Symbol.asyncDispose]()
 })
 
@@ -102,8 +106,10 @@ describe('the same is stored', () => {
     ['held and merged at once', { batch_characters: 1, small_rows: 1_000 }],
     ['pipelined row by row', { batch_characters: 1, small_rows: 0 }],
     ['pipelined and merged at once', { small_rows: 1_000 }],
+    ['pooled row by row', { batch_characters: 1, small_rows: 0 }],
+    ['pooled and merged at once', { small_rows: 1_000 }],
   ])('when it is %s, first and again', async (name, sizes) => {
-    const own = name.startsWith('pipelined') ? pipelined : pool
+    const own = name.startsWith('pipelined') ? pipelined : name.startsWith('pooled') ? pooled : pool
     const of = (mark: string) => load(own, inProject(name, mark), { now: NOW, sizes })
     const added = await of('first')
     expect(added.records).toMatchObject({
@@ -150,14 +156,20 @@ test('the chunks of merging are of the size that was asked for, and progress rea
   expect(many).toBeGreaterThan(10)
 })
 
-test('one statement is sent at a time, so that a failure is never overlooked', async () => {
-  await using own = await openDatabase()
-  const client = await own.pool.connect()
+test.each([
+  ['', (url: string) => url],
+  [' through a pooler', asPooler],
+])('one statement is sent%s at a time, so that a failure is never overlooked', async (_, as) => {
+  const ownDatabase = await openDatabase()
+  onTestFinished(() => ownDatabase[Symbol.asyncDispose]())
+  const own = createPool(as(ownDatabase.url), { max: 1 })
+  onTestFinished(() => own.end())
+  const client = await own.connect()
   const watched = watchQueries(client)
   // The pool gives it to the imports.
   client.release()
   for (const mark of ['first', 'second']) {
-    await load(own.pool, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1, small_rows: 0 } })
+    await load(own, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1, small_rows: 0 } })
   }
   expect(watched.results.length).toBeGreaterThan(100)
   expect([watched.mostAtOnce, watched.underWay]).toEqual([1, 0])
@@ -184,21 +196,27 @@ test('records that only CR separates are one bad line', async () => {
   await expect(load(pool, [project(), records])).rejects.toThrow(/^line 2: must be one JSON object: /)
 })
 
-test('an import of many lines leaves fresh statistics for the planner, a small one does not take the time', async () => {
+test.each([
+  ['an import of many lines leaves fresh statistics for the planner', 0, true],
+  ['an import of fewer lines does not take the time for that', 1, false],
+])('%s', async (_, missing, isAnalyzed) => {
   await using own = await openDatabase()
   await own.pool.query('ALTER TABLE events SET (autovacuum_enabled = off)')
-  // On another connection, so that it does not wait for what is under way on the import's.
+  // Of one connection, which would have to wait for what is under way on the import's.
   const other = createPool(own.url, { max: 1 })
-  const analyzed = async () => {
-    const { rows } = await other.query("SELECT relname FROM pg_class WHERE relname = 'events' AND reltuples >= 0")
-    return rows.length > 0
-  }
   const lines = inProject('analyzed')
-  await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length + 1 } })
-  expect(await analyzed()).toBe(false)
-  await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length } })
-  expect(await analyzed()).toBe(true)
+  await load(own.pool, lines, { now: NOW, sizes: { analyze_from_lines: lines.length + missing } })
+  const { rows } = await other.query("SELECT reltuples >= 0 AS has FROM pg_class WHERE oid = 'events'::regclass")
   await other.end()
+  expect(rows).toEqual([{ has: isAnalyzed }])
+})
+
+test('an import whose tables cannot be analyzed has succeeded', async () => {
+  const analyze = vi.spyOn(pool, 'query').mockRejectedValueOnce(new Error('no time') as never)
+  const summary = await load(pool, inProject('not-analyzed'), { now: NOW, sizes: { analyze_from_lines: 1 } })
+  expect(analyze).toHaveBeenCalledOnce()
+  analyze.mockRestore()
+  expect(summary.records.project.added).toBe(1)
 })
 
 test('lines about one entry may have more in all than PostgreSQL can allocate', async () => {

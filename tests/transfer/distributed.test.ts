@@ -158,6 +158,26 @@ test('a connection is asked once whether it is to a cluster', async () => {
   expect(sql).toHaveLength(asked)
 })
 
+test.each([
+  [undefined, 0],
+  [{ statement_timeout: 9_000, idle_in_transaction_session_timeout: 9_000, lock_timeout: 5_000 }, 5_000],
+])('the nodes get the settings of an import with the timeouts %j', async (timeouts, lock_timeout) => {
+  const { imports } = await open(true, false)
+  const client = await imports.connect()
+  const { sql } = watchQueries(client)
+  onTestFinished(() => void vi.restoreAllMocks())
+  client.release()
+  await load(imports, BASE, { now: NOW, ...(timeouts && { timeouts }) })
+  expect(sql).toContain(
+    [
+      'SET LOCAL citus.max_intermediate_result_size = -1',
+      "SET LOCAL citus.propagate_set_commands = 'local'",
+      `SET LOCAL lock_timeout = '${lock_timeout}'`,
+      "SET LOCAL synchronous_commit = 'on'",
+    ].join('; '),
+  )
+})
+
 test('an import that is refused leaves no space to read again', async () => {
   const { imports } = await open(true, true)
   await load(imports, BASE)

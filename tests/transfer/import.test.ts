@@ -509,6 +509,11 @@ describe('a bad line', () => {
     })
   })
 
+  test('is one that is too far ahead of the time which it is given', async () => {
+    const timestamp = new Date(NOW.getTime() + 24 * 60 * 60 * 1000 + 1).toISOString()
+    await expect(load(pool, [custom('late', 0, { timestamp })])).rejects.toThrow(/^line 1: \/timestamp: .* 24 hours/)
+  })
+
   test('is not reported when the input fails', async () => {
     const failing = Readable.from(
       (async function* () {
