@@ -10,6 +10,7 @@ import { demoRecords } from '../../src/demo/project.ts'
 import type { ImportSizes } from '../../src/transfer/import.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import { storedOn } from '../../src/transfer/stored.ts'
+import { holdLock } from '../support/waiting.ts'
 import {
   at,
   BASE,
@@ -78,6 +79,10 @@ const FILES: Record<string, object[]> = {
   ]),
   'an entry alone': inTwoProjects([entry({ updated_at: at(20), entry_data: '{"c":3}' })]),
   'an event of a new entry': inTwoProjects([entry({ entry_id: 'e4' }), custom('x5', 9, { entry_id: 'e4' })]),
+  'a project beside a group of one that is stored': inTwoProjects([
+    project({ project_id: 'third' }),
+    group({ group_id: 'g3' }),
+  ]),
   'one more project': [...demoRecords({ projectId: 'demo', entries: 10 })],
 }
 
@@ -90,7 +95,7 @@ const REFUSED: Record<string, object[]> = {
 /** The lines of two projects in turns: the second has the same ids, other names, and page views an hour later. */
 function inTwoProjects(lines: object[]): object[] {
   const other = (line: object) => {
-    const text = JSON.stringify({ ...line, project_id: 'other' })
+    const text = JSON.stringify(line).replace('"acme"', '"other"')
     return JSON.parse(text.replace('"Quiz"', '"Test"').replace('"Renamed"', '"New"').replace('T00:00:0', 'T01:00:0'))
   }
   return lines.flatMap((line) => [line, other(line)])
@@ -99,17 +104,18 @@ function inTwoProjects(lines: object[]): object[] {
 interface Pools {
   imports: pg.Pool
   reads: pg.Pool
+  url: string
 }
 
 /** A database that is imported into as on a cluster, or not. @param isPipelined as over HTTP */
 async function open(isDistributed: boolean, isPipelined: boolean): Promise<Pools> {
   const database = await openDatabase(undefined, { isDistributed })
   onTestFinished(() => database[Symbol.asyncDispose]())
-  if (!isPipelined) return { imports: database.pool, reads: database.pool }
+  if (!isPipelined) return { imports: database.pool, reads: database.pool, url: database.url }
   const imports = openWritePool(database.url, { max: 1 })
   onTestFinished(() => imports.end())
   if (isDistributed) imports.on('connect', markDistributed)
-  return { imports, reads: database.pool }
+  return { imports, reads: database.pool, url: database.url }
 }
 
 /** What the database holds that an export does not show. */
@@ -176,6 +182,36 @@ test.each([
       "SET LOCAL synchronous_commit = 'on'",
     ].join('; '),
   )
+})
+
+test.each([
+  ['so few that they are prepared', 0, true],
+  ['so many that their tables are analyzed', 1, false],
+])('rows of an import may be %s', async (_, more, isSmall) => {
+  const { imports } = await open(true, true)
+  const client = await imports.connect()
+  const { sql } = watchQueries(client)
+  onTestFinished(() => void vi.restoreAllMocks())
+  client.release()
+  await load(imports, BASE, { now: NOW, sizes: { small_rows: BASE.length - more } })
+  const { rows } = await imports.query('SELECT FROM pg_prepared_statements')
+  expect(rows.length > 0).toBe(isSmall)
+  const analyzed = sql.filter((one) => one.startsWith('ANALYZE'))
+  expect(new Set(analyzed).size > 15).toBe(!isSmall)
+  expect(analyzed.length > 0).toBe(!isSmall)
+})
+
+test('an import waits for a writer that holds the project', async () => {
+  const { imports, reads, url } = await open(true, true)
+  await load(imports, BASE)
+  const writer = await holdLock(url, "SELECT FROM projects WHERE project_id = 'acme' FOR NO KEY UPDATE")
+  onTestFinished(() => writer.release())
+  const importing = load(imports, [entry({ entry_id: 'e2' })])
+  await writer.waiting(1)
+  expect(await dump(reads)).not.toContain('"e2"')
+  await writer.query('COMMIT')
+  await importing
+  expect(await dump(reads)).toContain('"e2"')
 })
 
 test('an import that is refused leaves no space to read again', async () => {

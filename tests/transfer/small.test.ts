@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
+import { createPool } from '../../src/database/pool.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import { renewPlans } from '../../src/transfer/tables.ts'
 import { contact, entry, group, load, module, openDatabase, project, version, view, watchQueries } from './fixture.ts'
@@ -80,6 +81,35 @@ test('a small import makes no temporary tables, whether it is refused or not', a
   await expect(load(pool, [view('orphan', 1, 1, { entry_id: 'nowhere' })])).rejects.toThrow('no entry with this id')
   const { rows } = await pool.query('SELECT relname FROM pg_class WHERE relnamespace = pg_my_temp_schema()')
   expect(rows).toEqual([])
+})
+
+/** The names of the statements that a connection has prepared. */
+const preparedOn = async (client: pg.PoolClient): Promise<string[]> =>
+  (await client.query('SELECT name FROM pg_prepared_statements')).rows.map(({ name }) => name)
+
+test.each([
+  ['at once on a connection in pipeline mode', true],
+  ['one after the other on any other', false],
+])('the statements of a small import are prepared once, and sent %s', async (_, isPipelined) => {
+  const own = (isPipelined ? openWritePool : createPool)(database.url, { max: 1 })
+  onTestFinished(() => own.end())
+  const client = await own.connect()
+  const watched = watchQueries(client)
+  onTestFinished(() => void vi.restoreAllMocks())
+  client.release()
+  const prepared: string[][] = []
+  for (const id of ['prepared-1', 'prepared-2', 'prepared-3']) {
+    await load(own, visit(`${id}-${isPipelined}`, 3))
+    expect(watched.underWay).toBe(0)
+    expect(watched.mostAtOnce > 1).toBe(isPipelined)
+    prepared.push(await preparedOn(client))
+  }
+  const [first = []] = prepared
+  const merging = first.filter((name) => name.startsWith('merge'))
+  expect(merging.length).toBeGreaterThan(10)
+  for (const name of merging) expect(name).toMatch(/^merge_[a-z_]+_\d+$/)
+  expect(prepared).toEqual([first, first, first])
+  expect(watched.sql.filter((sql) => sql.startsWith('ANALYZE'))).toEqual([])
 })
 
 test('a connection goes on after a column is added, as by a migration', async () => {
