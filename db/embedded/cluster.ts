@@ -1,6 +1,5 @@
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
 import { mkdtemp, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -82,12 +81,9 @@ interface ClusterOptions {
   advice: Advice
   /** Called with one-line messages. */
   log: (message: string) => void
+  /** Called once the cluster has been created. */
+  onCreate: () => void
 }
-
-const clusterDirectory = (dataDir: string) => join(dataDir, 'postgres')
-
-/** Whether a data directory has a cluster. */
-export const hasCluster = (dataDir: string): boolean => existsSync(clusterDirectory(dataDir))
 
 /**
  * A PostgreSQL cluster in a data directory, and its server. Calls of `ensureRunning` and `stop` must exclude each other.
@@ -102,7 +98,7 @@ export class Cluster {
   /** @param dataDir absolute, existing, without symlinks */
   constructor(dataDir: string, options: ClusterOptions) {
     this.#dataDir = dataDir
-    this.#directory = clusterDirectory(dataDir)
+    this.#directory = join(dataDir, 'postgres')
     this.#logFile = join(dataDir, 'postgres.log')
     this.#socket = new SocketDirectory(join(dataDir, 'socket'), this.#directory, `${options.name}-`)
     this.#options = options
@@ -283,6 +279,7 @@ export class Cluster {
     const [code] = (await once(child, 'exit')) as [number | null]
     if (code !== 0) throw await this.#failure('initdb failed', log_offset)
     await rename(directory, this.#directory)
+    this.#options.onCreate()
   }
 
   async #checkVersion(major: string): Promise<void> {

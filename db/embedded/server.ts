@@ -37,6 +37,8 @@ export interface EmbeddedOptions {
   settings?: Record<string, string>
   /** Called with one-line messages. */
   onLog?: (message: string) => void
+  /** Called if the data directory had no cluster, once one has been created. */
+  onCreate?: (() => void) | undefined
   /** Restart the server whenever it dies, until the release. */
   supervise?: boolean
   advice?: Partial<Advice>
@@ -62,8 +64,8 @@ export async function useEmbeddedServer(options: EmbeddedOptions): Promise<Embed
   const [users, lock] = [join(dataDir, 'users'), join(dataDir, 'lock')]
   for (const directory of [users, lock]) await mkdir(directory, { recursive: true })
 
-  const { name = 'postgres', settings = {}, onLog: log = () => {}, signal } = options
-  const cluster = new Cluster(dataDir, { name, settings, advice, log })
+  const { name = 'postgres', settings = {}, onLog: log = () => {}, onCreate = () => {}, signal } = options
+  const cluster = new Cluster(dataDir, { name, settings, advice, log, onCreate })
   const endUse = async (user: string) => {
     await unregister(users, user)
     if ((await liveRegistrations(users)).length === 0) await cluster.stop()

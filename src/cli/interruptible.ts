@@ -1,5 +1,5 @@
 import { constants } from 'node:os'
-import { type DatabaseLocation, type DatabaseServer, hasDatabase, withDatabase, withServer } from '../database/open.ts'
+import { type DatabaseLocation, type DatabaseServer, withDatabase, withServer } from '../database/open.ts'
 import type { Database, PoolOptions } from '../database/pool.ts'
 import { STOP_SIGNALS, type StopSignal } from '../stop-signals.ts'
 import type { Output } from './context.ts'
@@ -24,7 +24,7 @@ export class Interrupted extends Error {
 
 /**
  * Runs a command's work on the configured database, with its schema made sure of.
- * @param stderr gets a notice if it has to be created
+ * @param stderr gets a notice if an embedded database is created
  * @param work also gets the signal of an interruption, which breaks the connections of `db`, for other connections
  */
 export const onDatabase = <T>(
@@ -32,12 +32,13 @@ export const onDatabase = <T>(
   stderr: Output,
   work: (db: Database, url: string, signal: AbortSignal) => Promise<T>,
   options?: PoolOptions,
-): Promise<T> => {
-  announceCreation(location, stderr)
-  return interruptible((unlessInterrupted, signal) =>
-    withDatabase(location, (db, url) => unlessInterrupted(() => work(db, url, signal)), { ...options, signal }),
+): Promise<T> =>
+  interruptible((unlessInterrupted, signal) =>
+    withDatabase(announcing(location, stderr), (db, url) => unlessInterrupted(() => work(db, url, signal)), {
+      ...options,
+      signal,
+    }),
   )
-}
 
 /** Runs a command that goes on until it is interrupted. */
 export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
@@ -49,22 +50,24 @@ export async function untilInterrupted<T>(run: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Runs a command's work on the configured server, whatever its schema. The parameters are those of `onDatabase`. */
+/** Runs a command's work on the configured server, whatever its schema. @param work and `stderr` as those of `onDatabase` */
 export const onServer = <T>(
   location: DatabaseLocation,
   stderr: Output,
   work: (server: DatabaseServer, signal: AbortSignal) => Promise<T>,
-): Promise<T> => {
-  announceCreation(location, stderr)
-  return interruptible((unlessInterrupted, signal) =>
-    withServer(location, (server) => unlessInterrupted(() => work(server, signal)), signal),
+): Promise<T> =>
+  interruptible((unlessInterrupted, signal) =>
+    withServer(announcing(location, stderr), (server) => unlessInterrupted(() => work(server, signal)), signal),
   )
-}
 
-/** An operator who has forgotten the connection string would look for the command's effects in another database. */
-function announceCreation(location: DatabaseLocation, stderr: Output): void {
-  if (!hasDatabase(location)) stderr.write(`DATABASE_URL is not set; creating a database in ${location.dataDir}\n`)
-}
+/**
+ * Has a notice written when an embedded database is created: an operator who forgot `DATABASE_URL` would otherwise look for the
+ * effects of a command in the wrong database.
+ */
+export const announcing = (location: DatabaseLocation, stderr: Output): DatabaseLocation => ({
+  ...location,
+  onCreate: () => stderr.write(`DATABASE_URL is not set; created a database in ${location.dataDir}\n`),
+})
 
 /** Ends the process as the signal would. An exit waits for what is being read, which of a named pipe may never come. */
 function endBy(signal: StopSignal, { status }: Interrupted): void {

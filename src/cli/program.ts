@@ -18,7 +18,8 @@ import { tailCommand } from './tail.ts'
 
 const EPILOGUE = `
 Settings are environment variables, described in README.md. Without DATABASE_URL
-the embedded PostgreSQL in DATA_DIR is used, which is created and started as needed.`
+the embedded PostgreSQL in DATA_DIR is used: created if there is none, and started
+if it is not running.`
 
 /** Defines the whole command line. Parsing prints usage errors and then throws CommanderError. */
 export function createProgram(context: Context): Command {

@@ -1,12 +1,12 @@
 import { setTimeout } from 'node:timers/promises'
 import { Command } from 'commander'
-import { type Config, readConfig } from '../config.ts'
-import { type OpenDatabase, openDatabase } from '../database/open.ts'
+import { readConfig } from '../config.ts'
+import { type DatabaseLocation, type OpenDatabase, openDatabase } from '../database/open.ts'
 import { selectKeys } from '../queries/api-keys.ts'
 import { databaseSize, selectLastEvents } from '../queries/projects.ts'
 import { addressOf, serverUrl } from './arguments.ts'
 import type { Context } from './context.ts'
-import { interruptible, untilInterrupted } from './interruptible.ts'
+import { announcing, interruptible, untilInterrupted } from './interruptible.ts'
 import { CommandError, describeError, print, printable, table } from './output.ts'
 import { parseMetrics, perSecond, quantile, type Scrape, sum } from './scrape.ts'
 
@@ -61,7 +61,7 @@ interface StatusOptions {
   json?: boolean
 }
 
-export const statusCommand = ({ env, stdout }: Context) =>
+export const statusCommand = ({ env, stdout, stderr }: Context) =>
   new Command('status')
     .description('show how a running server is doing, its refusals, projects and keys')
     .option('--url <url>', 'where its metrics are (default: where these settings make it listen)', serverUrl)
@@ -84,7 +84,7 @@ export const statusCommand = ({ env, stdout }: Context) =>
       }
       const run = () =>
         interruptible(async (unlessInterrupted) => {
-          await using database = new DatabaseReader(config)
+          await using database = new DatabaseReader(announcing(config, stderr))
           await unlessInterrupted(() => show(database))
         })
       return options.watch ? untilInterrupted(run) : run()
@@ -103,13 +103,13 @@ function requireHealthy({ server, database }: Status): void {
 
 /** Reads the database, which is opened by the first reading that finds it there. */
 class DatabaseReader implements AsyncDisposable {
-  readonly #config: Config
+  readonly #location: DatabaseLocation
   readonly #closing = new AbortController()
   #opening: Promise<OpenDatabase> | undefined
   #opened: OpenDatabase | undefined
 
-  constructor(config: Config) {
-    this.#config = config
+  constructor(location: DatabaseLocation) {
+    this.#location = location
   }
 
   async read(): Promise<DatabaseStatus> {
@@ -124,7 +124,7 @@ class DatabaseReader implements AsyncDisposable {
   }
 
   async #find(): Promise<DatabaseStatus> {
-    this.#opening ??= openDatabase(this.#config, { signal: this.#closing.signal })
+    this.#opening ??= openDatabase(this.#location, { signal: this.#closing.signal })
     this.#opened = await this.#opening.catch((error) => {
       this.#opening = undefined
       throw error

@@ -1,6 +1,5 @@
 import { Kysely, PostgresDialect } from 'kysely'
 import type pg from 'pg'
-import { hasCluster } from '../../db/embedded/cluster.ts'
 import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import { type MigrateOptions, migrate, migrationStatus, newerMigrations, pendingMigrations } from '../../db/migrate.ts'
 import type { DB } from '../../generated/database.ts'
@@ -31,11 +30,9 @@ export const transactionPooler = (setting: string) => ({
 export interface DatabaseLocation {
   databaseUrl: string | undefined
   dataDir: string
+  /** Called once an embedded one has been created. */
+  onCreate?: () => void
 }
-
-/** Whether there is an embedded cluster, unless the operator's own server is used: without one, it is created at its first use. */
-export const hasDatabase = ({ databaseUrl, dataDir }: DatabaseLocation): boolean =>
-  databaseUrl !== undefined || hasCluster(dataDir)
 
 /** A running database server; `release()` stops an embedded one that no other process uses. */
 export interface DatabaseServer {
@@ -57,7 +54,7 @@ export interface ServerOptions {
  * @throws Error with one line that says how to fix it; the signal's reason when that aborts first
  */
 export async function openServer(
-  { databaseUrl, dataDir }: DatabaseLocation,
+  { databaseUrl, dataDir, onCreate }: DatabaseLocation,
   options: ServerOptions = {},
 ): Promise<DatabaseServer> {
   if (databaseUrl !== undefined) {
@@ -65,7 +62,7 @@ export async function openServer(
     await refuseTransactionPooler(databaseUrl, 'DATABASE_URL', { signal, queryTimeout_ms: FIRST_RESPONSE_TIMEOUT_ms })
     return { url: databaseUrl, release: async () => {} }
   }
-  const server = await useEmbeddedServer({ dataDir, ...EMBEDDED, ...options })
+  const server = await useEmbeddedServer({ dataDir, onCreate, ...EMBEDDED, ...options })
   return { url: server.url, release: () => server.release() }
 }
 

@@ -38,7 +38,7 @@ test('finds nothing wrong with an embedded database, which it creates, starts an
   await using directory = await temporaryDirectory()
   const flowtrail = flowtrailWith({ DATA_DIR: directory.path, PORT })
   const { status, stdout, stderr } = await flowtrail('doctor')
-  const notice = `DATABASE_URL is not set; creating a database in ${directory.path}\n`
+  const notice = `DATABASE_URL is not set; created a database in ${directory.path}\n`
   expect({ status, stderr }).toEqual({ status: 0, stderr: notice })
   expect(await flowtrail('migrate')).toMatchObject({ status: 0, stderr: '' })
   const lines = stdout.trimEnd().split('\n')

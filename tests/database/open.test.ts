@@ -59,6 +59,15 @@ describe('the schema', () => {
     )
   })
 
+  test('that lacks the last migration alone is refused', async () => {
+    const last = MIGRATIONS.at(-1) as string
+    await migrate(db)
+    await sql`DELETE FROM kysely_migration WHERE name = ${last}`.execute(db)
+    await expect(ensureMigrated({ databaseUrl: database.url, dataDir: '' }, db)).rejects.toThrow(
+      `Pending migrations: ${last}. Run: npm run -s flowtrail -- migrate`,
+    )
+  })
+
   test('of the next release is accepted, and told', async () => {
     const location = { databaseUrl: database.url, dataDir: '' }
     await migrate(db)
@@ -137,6 +146,18 @@ test.each([(url: string) => url, asPooler])(
     await expect(opening).rejects.toThrow('Query read timeout')
   },
 )
+
+test('nor is it once the start is given up', async () => {
+  const proxy = await createDatabaseProxy(database.url)
+  onTestFinished(() => proxy.close())
+  const isSilent = proxy.freezeAt('SELECT')
+  const giveUp = new AbortController()
+  const location = { databaseUrl: proxy.reach(database.url), dataDir: '' }
+  const opening = withServer(location, () => Promise.reject(new Error('never opened')), giveUp.signal)
+  await isSilent
+  giveUp.abort(new Error('given up'))
+  await expect(opening).rejects.toThrow(/^Connection terminated/)
+})
 
 test('the connections for writing are in pipeline mode, with the options given', async () => {
   const pool = openWritePool(database.url, { max: 3 })

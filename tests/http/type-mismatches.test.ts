@@ -84,7 +84,7 @@ test('a contact is known by its own id, too', async () => {
   expect(await added(record({ contact_id: '1796' }))).toBe(1)
   await importContacts(['1797', {}])
   expect(await added(importContacts(['c10', { contact_id: '1797' }]))).toBe(1)
-  // A contact that is new on a later line: the identifier was not of another when it was new.
+  // The other contact comes on a later line, so it did not exist yet when the identifier was added.
   expect(await added(importContacts(['c11', { contact_id: '1798' }], ['1798', {}]))).toBe(0)
 })
 

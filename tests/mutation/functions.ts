@@ -3,7 +3,10 @@ import ts from 'typescript'
 /** The name of a source file's code outside of functions, where it stands for an offset. */
 const MODULE = 0
 
-/** The offset at which the innermost function begins that a position is within, or 0 outside of functions. */
+/**
+ * The offset of the innermost function that contains a position, or 0 outside of functions. The start of a function belongs to the
+ * code around it: what begins there replaces or removes the function as a whole.
+ */
 export function functionAt(text: string, position: number): number {
   let innermost = MODULE
   forEachFunction(text, (node) => {

@@ -92,10 +92,13 @@ const REFUSED: Record<string, object[]> = {
   'an id that is an identifier of another contact': [contact('c9')],
 }
 
-/** The lines of two projects in turns: the second has the same ids, other names, and page views an hour later. */
-function inTwoProjects(lines: object[]): object[] {
-  const other = (line: object) => {
-    const text = JSON.stringify(line).replace('"acme"', '"other"')
+/**
+ * The lines of two projects in turns: the second has the same ids, other names, and page views an hour later. Those of any other
+ * project are there twice.
+ */
+function inTwoProjects(lines: { project_id?: string }[]): object[] {
+  const other = (line: { project_id?: string }) => {
+    const text = JSON.stringify({ ...line, ...(line.project_id === 'acme' && { project_id: 'other' }) })
     return JSON.parse(text.replace('"Quiz"', '"Test"').replace('"Renamed"', '"New"').replace('T00:00:0', 'T01:00:0'))
   }
   return lines.flatMap((line) => [line, other(line)])
@@ -185,17 +188,18 @@ test.each([
 })
 
 test.each([
-  ['so few that they are prepared', 0, true],
-  ['so many that their tables are analyzed', 1, false],
-])('rows of an import may be %s', async (_, more, isSmall) => {
+  ['are prepared if it has few rows', 0, true],
+  ['analyze its tables if it has many', 1, false],
+])('the statements of an import %s', async (_, excess, isSmall) => {
   const { imports } = await open(true, true)
   const client = await imports.connect()
-  const { sql } = watchQueries(client)
+  const { sql, names } = watchQueries(client)
   onTestFinished(() => void vi.restoreAllMocks())
   client.release()
-  await load(imports, BASE, { now: NOW, sizes: { small_rows: BASE.length - more } })
-  const { rows } = await imports.query('SELECT FROM pg_prepared_statements')
-  expect(rows.length > 0).toBe(isSmall)
+  await load(imports, BASE, { now: NOW, sizes: { small_rows: BASE.length - excess } })
+  const merging = [...names].filter((name) => name.startsWith('merge'))
+  expect(merging.length > 15).toBe(isSmall)
+  expect(merging.length > 0).toBe(isSmall)
   const analyzed = sql.filter((one) => one.startsWith('ANALYZE'))
   expect(new Set(analyzed).size > 15).toBe(!isSmall)
   expect(analyzed.length > 0).toBe(!isSmall)

@@ -69,22 +69,25 @@ export interface WatchedQueries {
   results: (Promise<pg.QueryResult> | Writable)[]
   /** The statements whose results are promises. */
   sql: string[]
+  /** Those of prepared statements. */
+  names: Set<string>
   underWay: number
   mostAtOnce: number
 }
 
 /** Watches what `query` of a connection is called with from now on, until `vi.restoreAllMocks()`. */
 export function watchQueries(client: pg.PoolClient): WatchedQueries {
-  const watched: WatchedQueries = { results: [], sql: [], underWay: 0, mostAtOnce: 0 }
+  const watched: WatchedQueries = { results: [], sql: [], names: new Set(), underWay: 0, mostAtOnce: 0 }
   const query = client.query.bind(client) as (...statement: unknown[]) => Promise<pg.QueryResult> | Writable
   const ended = () => {
     watched.underWay -= 1
   }
   vi.spyOn(client, 'query').mockImplementation(((...statement: unknown[]) => {
     const result = query(...statement)
-    const [first] = statement as [string | { text: string }]
+    const [first] = statement as [string | { text: string; name?: string }]
     watched.results.push(result)
     if (result instanceof Promise) watched.sql.push(typeof first === 'string' ? first : first.text)
+    if (typeof first === 'object' && first.name !== undefined) watched.names.add(first.name)
     watched.underWay += 1
     watched.mostAtOnce = Math.max(watched.mostAtOnce, watched.underWay)
     const end = result instanceof Promise ? result : finished(result)

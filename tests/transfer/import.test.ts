@@ -509,7 +509,7 @@ describe('a bad line', () => {
     })
   })
 
-  test('is one that is too far ahead of the time which it is given', async () => {
+  test('is one whose timestamp is too far ahead of the given time', async () => {
     const timestamp = new Date(NOW.getTime() + 24 * 60 * 60 * 1000 + 1).toISOString()
     await expect(load(pool, [custom('late', 0, { timestamp })])).rejects.toThrow(/^line 1: \/timestamp: .* 24 hours/)
   })

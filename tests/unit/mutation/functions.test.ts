@@ -29,7 +29,7 @@ test('each function that runs reports itself, and the code does as before', () =
     "'never'",
     'result',
   ]
-  // A function that never runs can be text.
+  // String() reads the function without calling it.
   const neverRun = ["'removed'", "'never'"]
   expect(texts.filter(covered)).toEqual(texts.filter((text) => !neverRun.includes(text)))
 })
