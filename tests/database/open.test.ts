@@ -9,6 +9,7 @@ import { migrate } from '../../db/migrate.ts'
 import { destroySocket } from '../../src/database/client.ts'
 import {
   connect,
+  type DatabaseLocation,
   ensureMigrated,
   openImportPool,
   openServer,
@@ -100,6 +101,23 @@ describe('work on the database', () => {
     expect(ended()).toBe(4)
   })
 
+  test('that fails leaves nothing of a transaction under way', async () => {
+    await migrate(db)
+    const isInserted = Promise.withResolvers<void>()
+    const failing = withDatabase({ databaseUrl: database.url, dataDir: '' }, async (on) => {
+      const transaction = on.transaction().execute(async (trx) => {
+        await sql`INSERT INTO projects VALUES ('left', 'Left')`.execute(trx)
+        isInserted.resolve()
+        await sql`SELECT pg_sleep(60)`.execute(trx)
+      })
+      transaction.catch(() => {})
+      await isInserted.promise
+      throw new Error('a bug')
+    })
+    await expect(failing).rejects.toThrow('a bug')
+    expect((await countProjects(db)).rows).toEqual([{ count: 0 }])
+  })
+
   test('keeps no locks without a word for longer than a minute', async () => {
     await migrate(db)
     const shown = await withDatabase({ databaseUrl: database.url, dataDir: '' }, (on) =>
@@ -130,9 +148,12 @@ describe('work on the database', () => {
       return [pool.options.max, rows[0].one]
     }
     expect(await withPool(database.url, work)).toEqual([1, 1])
-    expect(ended()).toBe(1)
-    await expect(withPool(database.url, () => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
+    const timeout = (pool: pg.Pool) => pool.query('SHOW statement_timeout')
+    const { rows } = await withPool(database.url, timeout, { statementTimeout_ms: 1_234 })
+    expect(rows).toEqual([{ statement_timeout: '1234ms' }])
     expect(ended()).toBe(2)
+    await expect(withPool(database.url, () => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
+    expect(ended()).toBe(3)
   })
 })
 
@@ -147,13 +168,17 @@ test.each([(url: string) => url, asPooler])(
   },
 )
 
-test('nor is it once the start is given up', async () => {
+const NEVER_OPENED = () => Promise.reject(new Error('was opened'))
+test.each([
+  ['a server', (location: DatabaseLocation, signal: AbortSignal) => withServer(location, NEVER_OPENED, signal)],
+  ['a database', (location: DatabaseLocation, signal: AbortSignal) => withDatabase(location, NEVER_OPENED, { signal })],
+])('%s that is silent after the login is not waited for once its start is given up', async (_, open) => {
   const proxy = await createDatabaseProxy(database.url)
   onTestFinished(() => proxy.close())
   const isSilent = proxy.freezeAt('SELECT')
   const giveUp = new AbortController()
   const location = { databaseUrl: proxy.reach(database.url), dataDir: '' }
-  const opening = withServer(location, () => Promise.reject(new Error('never opened')), giveUp.signal)
+  const opening = open(location, giveUp.signal)
   await isSilent
   giveUp.abort(new Error('given up'))
   await expect(opening).rejects.toThrow(/^Connection terminated/)

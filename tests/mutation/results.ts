@@ -19,9 +19,7 @@ export const MINIMUM_score = 0.95
 
 /** Sources of which no complete run is recorded yet. A new source is tried at once. */
 export const NOT_TRIED_YET: readonly string[] = [
-  'src/database/open.ts',
   'src/database/pipelined-dialect.ts',
-  'src/database/replica.ts',
   'src/database/replicas.ts',
   'src/recording/batch.ts',
   'src/recording/recorder.ts',
