@@ -6,6 +6,8 @@ import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } fro
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { Replica, type ReplicaOptions } from '../../src/database/replica.ts'
+import type { ServerState } from '../../src/database/wal-position.ts'
+import { stopClock } from '../recording/fixture.ts'
 import { holdLock } from '../support/waiting.ts'
 import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
 
@@ -14,6 +16,8 @@ import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
 let servers: SimulatedServers
 let primary: Database
 let replica: Replica
+/** By which a replica is confirmed for a second; it is stopped, so that tests may take their time. */
+let clock: ReturnType<typeof stopClock>
 /** Queries that were told of, by their errors. */
 const reported: unknown[] = []
 
@@ -36,16 +40,12 @@ afterAll(() => servers.drop())
 beforeEach(async () => {
   await servers.reset()
   reported.length = 0
-  vi.useFakeTimers({ toFake: ['performance'] })
-  onTestFinished(() => void vi.useRealTimers())
+  clock = stopClock()
   const db = connect(servers.url('primary'), { max: 2 })
   onTestFinished(() => db.destroy())
   primary = db
   replica = open()
 })
-
-/** Moves the clock on by which a replica is confirmed for a second; it is stopped, so that tests may take their time. */
-const pass = (duration_ms: number) => vi.advanceTimersByTime(duration_ms)
 
 /** Takes what is known of the replica for confirmed now. */
 function confirm(): void {
@@ -71,12 +71,14 @@ async function read(): Promise<{ server: string; pid: number }> {
   return rows[0] as { server: string; pid: number }
 }
 
-/** Begins a read that takes a minute on the standby. */
+/** A read that takes a minute on the standby. */
+const LONG_READ = sql<{ server: string }>`
+  SELECT current_setting('simulated.server') AS server
+  FROM pg_sleep(CASE WHEN current_setting('simulated.server') = 'standby' THEN 60 ELSE 0 END)`
+
 async function readForLong() {
   const { pid } = await read()
-  const reading = sql<{ server: string }>`
-    SELECT current_setting('simulated.server') AS server
-    FROM pg_sleep(CASE WHEN current_setting('simulated.server') = 'standby' THEN 60 ELSE 0 END)`.execute(replica.db)
+  const reading = LONG_READ.execute(replica.db)
   const isUnderWay = async () => {
     const { rows } = await sql`SELECT FROM pg_stat_activity WHERE pid = ${pid} AND wait_event = 'PgSleep'`.execute(
       primary,
@@ -84,8 +86,6 @@ async function readForLong() {
     return rows.length === 1
   }
   await expect.poll(isUnderWay).toBe(true)
-  // Each poll has moved the clock on.
-  confirm()
   return {
     pid,
     /** Where it has ended. */
@@ -105,9 +105,9 @@ test('nothing is known of a replica at first, and nothing is read from it', asyn
 test('it is read from for less than a second after it was confirmed', async () => {
   await learn()
   expect((await read()).server).toBe('standby')
-  pass(999)
+  clock.advance(999)
   expect((await read()).server).toBe('standby')
-  pass(1)
+  clock.advance(1)
   expect((await read()).server).toBe('primary')
 })
 
@@ -121,7 +121,7 @@ test('sessions are asked for once whether they are kept', async () => {
 
 test('of a server that was started again, nothing of before counts', async () => {
   await learn()
-  replica.compare({ ...(replica.state as NonNullable<typeof replica.state>) }, 0)
+  replica.compare(replica.state as ServerState, 0)
   expect(replica.isAhead).toBe(true)
   const reading = await readForLong()
   await servers.say('standby', { started: 'now' })
@@ -163,10 +163,10 @@ test.each([
   expect(await reading.end()).toBe('primary')
   await servers.say('standby', { error: null })
   if (rest_ms > 0) {
-    pass(rest_ms - 1)
+    clock.advance(rest_ms - 1)
     await ask()
     expect(replica).toMatchObject(failed)
-    pass(1)
+    clock.advance(1)
   }
   await ask()
   expect(replica.position).toBe(0x100)
@@ -179,7 +179,6 @@ test('what it has said before a query failed does not count after it', async () 
   onTestFinished(() => obstacle.release())
   // It fails in time, too, if the rest takes too long for it.
   const asking = replica.ask()
-  confirm()
   await sql`SELECT pg_terminate_backend(${reading.pid})`.execute(primary)
   expect(await reading.end()).toBe('primary')
   expect(replica).toMatchObject({
@@ -204,7 +203,7 @@ test('a query that fails there is run on the primary server, and told of once a 
     [59_999, 1],
     [1, 2],
   ] as const) {
-    pass(passed_ms)
+    clock.advance(passed_ms)
     await learn()
     expect((await refused.execute(replica.db)).rows).toEqual([{ server: 'primary' }])
     expect(reported).toEqual(Array(reports).fill(expect.objectContaining({ code: '22012' })))
@@ -233,10 +232,7 @@ test('a query that waits for a lock is run on the primary server after half a se
 test('a query whose server falls silent is run on the primary server after the read timeout', async () => {
   replica = open({ queryTimeout_ms: 500 })
   await learn()
-  const { rows } = await sql<{ server: string }>`
-    SELECT current_setting('simulated.server') AS server
-    FROM pg_sleep(CASE WHEN current_setting('simulated.server') = 'standby' THEN 60 ELSE 0 END)`.execute(replica.db)
-  expect(rows).toEqual([{ server: 'primary' }])
+  expect((await LONG_READ.execute(replica.db)).rows).toEqual([{ server: 'primary' }])
 })
 
 test('a read finds out that its connection leads to another server', async () => {
@@ -257,7 +253,6 @@ test('a restart that a read finds is not the reported failure while the state is
   confirm()
   expect((await read()).server).toBe('primary')
   expect(replica).toMatchObject({ failure: expect.objectContaining({ code: '57P03' }) })
-  pass(1)
   await learn()
   expect((await read()).server).toBe('standby')
 })

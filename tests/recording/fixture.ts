@@ -219,7 +219,7 @@ export function watchStatements() {
   }
 }
 
-/** Stops the recorder's clock until the test ends: it shows what the test makes of it. */
+/** Stops the clock of performance.now() until the test ends: it shows what the test makes of it. */
 export function stopClock() {
   // Whole, so that sums are exact.
   let now_ms = Math.ceil(performance.now())

@@ -24,7 +24,7 @@ import {
   project,
   version,
   view,
-  watchQueries,
+  watchConnection,
 } from './fixture.ts'
 
 let database: Awaited<ReturnType<typeof openDatabase>>
@@ -164,10 +164,7 @@ test.each([
   onTestFinished(() => ownDatabase[Symbol.asyncDispose]())
   const own = createPool(as(ownDatabase.url), { max: 1 })
   onTestFinished(() => own.end())
-  const client = await own.connect()
-  const watched = watchQueries(client)
-  // The pool gives it to the imports.
-  client.release()
+  const { watched } = await watchConnection(own)
   for (const mark of ['first', 'second']) {
     await load(own, records(mark), { now: NOW, sizes: { batch_characters: 1_000, chunk_pages: 1, small_rows: 0 } })
   }

@@ -25,6 +25,7 @@ import {
   project,
   version,
   view,
+  watchConnection,
   watchQueries,
 } from './fixture.ts'
 
@@ -172,12 +173,9 @@ test.each([
   [{ statement_timeout: 9_000, idle_in_transaction_session_timeout: 9_000, lock_timeout: 5_000 }, 5_000],
 ])('the nodes get the settings of an import with the timeouts %j', async (timeouts, lock_timeout) => {
   const { imports } = await open(true, false)
-  const client = await imports.connect()
-  const { sql } = watchQueries(client)
-  onTestFinished(() => void vi.restoreAllMocks())
-  client.release()
+  const { watched } = await watchConnection(imports)
   await load(imports, BASE, { now: NOW, ...(timeouts && { timeouts }) })
-  expect(sql).toContain(
+  expect(watched.sql).toContain(
     [
       'SET LOCAL citus.max_intermediate_result_size = -1',
       "SET LOCAL citus.propagate_set_commands = 'local'",
@@ -192,15 +190,12 @@ test.each([
   ['analyze its tables if it has many', 1, false],
 ])('the statements of an import %s', async (_, excess, isSmall) => {
   const { imports } = await open(true, true)
-  const client = await imports.connect()
-  const { sql, names } = watchQueries(client)
-  onTestFinished(() => void vi.restoreAllMocks())
-  client.release()
+  const { watched } = await watchConnection(imports)
   await load(imports, BASE, { now: NOW, sizes: { small_rows: BASE.length - excess } })
-  const merging = [...names].filter((name) => name.startsWith('merge'))
+  const merging = [...watched.names].filter((name) => name.startsWith('merge'))
   expect(merging.length > 15).toBe(isSmall)
   expect(merging.length > 0).toBe(isSmall)
-  const analyzed = sql.filter((one) => one.startsWith('ANALYZE'))
+  const analyzed = watched.sql.filter((one) => one.startsWith('ANALYZE'))
   expect(new Set(analyzed).size > 15).toBe(!isSmall)
   expect(analyzed.length > 0).toBe(!isSmall)
 })

@@ -1,7 +1,7 @@
 import { Readable, Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
-import { vi } from 'vitest'
+import { onTestFinished, vi } from 'vitest'
 import { markDistributed } from '../../src/database/distribution.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { exportProject } from '../../src/transfer/export.ts'
@@ -95,6 +95,15 @@ export function watchQueries(client: pg.PoolClient): WatchedQueries {
     return result
   }) as never)
   return watched
+}
+
+/** Watches the connection that a pool gives to the next import, until the test ends. */
+export async function watchConnection(pool: pg.Pool): Promise<{ client: pg.PoolClient; watched: WatchedQueries }> {
+  const client = await pool.connect()
+  const watched = watchQueries(client)
+  onTestFinished(() => void vi.restoreAllMocks())
+  client.release()
+  return { client, watched }
 }
 
 export const project = (more: object = {}) => ({ type: 'project', project_id: 'acme', ...more })

@@ -4,7 +4,19 @@ import { openWritePool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import { renewPlans } from '../../src/transfer/tables.ts'
-import { contact, entry, group, load, module, openDatabase, project, version, view, watchQueries } from './fixture.ts'
+import {
+  contact,
+  entry,
+  group,
+  load,
+  module,
+  openDatabase,
+  project,
+  version,
+  view,
+  watchConnection,
+  watchQueries,
+} from './fixture.ts'
 
 /** A small import reads few of the stored rows, however many there are and whenever its statements were planned. */
 
@@ -93,10 +105,7 @@ test.each([
 ])('the statements of a small import are prepared once, and sent %s', async (_, isPipelined) => {
   const own = (isPipelined ? openWritePool : createPool)(database.url, { max: 1 })
   onTestFinished(() => own.end())
-  const client = await own.connect()
-  const watched = watchQueries(client)
-  onTestFinished(() => void vi.restoreAllMocks())
-  client.release()
+  const { client, watched } = await watchConnection(own)
   const prepared: string[][] = []
   for (const id of ['prepared-1', 'prepared-2', 'prepared-3']) {
     await load(own, visit(`${id}-${isPipelined}`, 3))
