@@ -11,7 +11,7 @@ import { stopClock } from '../recording/fixture.ts'
 import { holdLock } from '../support/waiting.ts'
 import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
 
-// What one replica does with what its server says; tests/database/replicas.test.ts has real ones.
+// What one replica does with what its server says; tests/database/standbys.test.ts has real ones.
 
 let servers: SimulatedServers
 let primary: Database

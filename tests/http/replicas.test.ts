@@ -14,7 +14,7 @@ import { createTestDatabase } from '../support/database.ts'
 import { onServer } from '../support/global-setup.ts'
 import { EVENT, expectIssues } from './requests.ts'
 
-// Which reads go to a replica, and what it has to have (tests/database/replicas.test.ts and the trial have real ones).
+// Which reads go to a replica, and what it has to have (tests/database/standbys.test.ts and the trial have real ones).
 
 let api: TestApp
 let replica: Database
