@@ -84,15 +84,14 @@ export class Replicas {
    *
    * @param least what the caller knows the project to have
    */
-  databaseFor(projectId: string, least: WalPosition = 0): Database {
-    const { position = 0, noted_ms = 0 } = this.#writes.get(projectId) ?? {}
-    const { length } = this.#replicas
-    const first = crc32(projectId) % length
+  databaseFor(projectId: string, least: WalPosition = Number.NEGATIVE_INFINITY): Database {
+    const write = this.#writes.get(projectId)
+    const first = crc32(projectId) % this.#replicas.length
+    const inTurn = this.#replicas.slice(first).concat(this.#replicas.slice(0, first))
     let chosen: Replica | undefined
-    for (let i = 0; i < length; i += 1) {
-      const replica = this.#replicas[(first + i) % length] as Replica
+    for (const replica of inTurn) {
       const isLessBusy = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
-      const hasWrite = replica.position >= position || replica.confirmed_ms > noted_ms
+      const hasWrite = !write || replica.position >= write.position || replica.confirmed_ms > write.noted_ms
       if (isLessBusy && replica.isUsable && hasWrite && replica.position >= least) chosen = replica
     }
     if (chosen === undefined) this.#primaryReads += 1
@@ -116,7 +115,7 @@ export class Replicas {
 
   /** Takes note of a write that was committed. @param position that includes it, or UNKNOWN_POSITION */
   noteWrite(projectId: string, position: WalPosition): void {
-    const earlier = this.#writes.get(projectId)?.position ?? 0
+    const { position: earlier = position } = this.#writes.get(projectId) ?? {}
     this.#writes.delete(projectId)
     this.#writes.set(projectId, { position: Math.max(earlier, position), noted_ms: performance.now() })
   }

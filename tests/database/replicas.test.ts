@@ -21,8 +21,11 @@ let replicas: Replicas
 let clock: ReturnType<typeof stopClock>
 /** What was said of the replica, one after the other. */
 const said: (string | undefined)[] = []
-/** How many responses to the question for its state each server has given. */
+/** How often each server was asked for its state, and has responded or failed. */
+const questions = new Map<pg.Pool, number>()
 const responses = new Map<pg.Pool, number>()
+/** The servers that the questions do not reach, until when. */
+const withheld = new Map<string, Promise<void>>()
 
 beforeAll(async () => {
   servers = await simulateServers('primary', 'standby')
@@ -34,7 +37,7 @@ beforeEach(async () => {
   await servers.say('primary', { is_standby: false })
   said.length = 0
   clock = stopClock()
-  watchResponses()
+  watchStates()
   const db = connect(servers.url('primary'), { max: 2 })
   onTestFinished(() => db.destroy())
   primary = db
@@ -43,10 +46,7 @@ beforeEach(async () => {
 })
 
 function open(): Replicas {
-  const onChange = (_: string, problem: string | undefined) => {
-    // A response may come too late on a busy machine; the next one counts.
-    if (!problem?.includes('timeout') && (said.length === 0 || problem !== said.at(-1))) said.push(problem)
-  }
+  const onChange = (_: string, problem: string | undefined) => said.push(problem)
   const primaryServer = { url: servers.url('primary'), db: primary }
   const opened = new Replicas(primaryServer, [servers.url('standby')], { max: 1, onChange })
   // A second time is refused.
@@ -55,19 +55,52 @@ function open(): Replicas {
   return opened
 }
 
-function watchResponses(): void {
-  responses.clear()
+/** Begins anew, with the questions to a server withheld. @returns what lets them pass */
+async function reopenWithout(server: string): Promise<() => void> {
+  await replicas.close()
+  said.length = 0
+  for (const counts of [questions, responses]) counts.clear()
+  const goOn = withhold(server)
+  replicas = open()
+  return goOn
+}
+
+function watchStates(): void {
+  for (const seen of [questions, responses, withheld]) seen.clear()
   const { query } = pg.Pool.prototype as unknown as { query: (text: string) => Promise<unknown> }
   const spy = vi.spyOn(pg.Pool.prototype, 'query').mockImplementation(async function (this: pg.Pool, text: string) {
-    const response = await query.call(this, text)
-    if (text.includes('pg_control_system')) responses.set(this, (responses.get(this) ?? 0) + 1)
-    return response
+    const isState = text.includes('pg_control_system')
+    if (isState) questions.set(this, (questions.get(this) ?? 0) + 1)
+    for (const [server, end] of withheld) if (isState && this.options.connectionString?.includes(server)) await end
+    try {
+      return await query.call(this, text)
+    } finally {
+      if (isState) responses.set(this, (responses.get(this) ?? 0) + 1)
+    }
   } as never)
   onTestFinished(() => spy.mockRestore())
 }
 
+/** Withholds the questions to servers. @returns what lets them pass */
+function withhold(...servers: string[]): () => void {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  onTestFinished(() => resolve())
+  for (const server of servers) withheld.set(server, promise)
+  return () => {
+    withheld.clear()
+    resolve()
+  }
+}
+
+/** What was said of the replica, but for a response that came too late, as it may on a busy machine. */
+const changes = () => said.filter((problem, i) => !isLate(problem) && !(isLate(said[i - 1]) && problem === said[i - 2]))
+const isLate = (problem: string | undefined) => problem?.includes('timeout')
 const lag = () => replicas.usage[0]?.lag_s
-const total = () => responses.values().reduce((sum, count) => sum + count, 0)
+const total = (counts: Map<unknown, number>) => counts.values().reduce((sum, count) => sum + count, 0)
+const awaited = () => total(questions) - total(responses)
+
+/** Waits for longer than passes between two questions. */
+const untilNextQuestion = () => sleep(300)
 
 /** Waits until both servers have been asked again, and what they said has been taken into account. */
 async function askedAgain(): Promise<void> {
@@ -123,12 +156,12 @@ test('it is as far behind as the time since the primary server was there', async
   await expect.poll(lag).toBe(0.1)
   clock.advance(400)
   await expect.poll(lag).toBe(0.5)
-  expect(said).toEqual([undefined])
+  expect(changes()).toEqual([undefined])
   clock.advance(500)
-  await expect.poll(() => said).toEqual([undefined, LAGS])
+  await expect.poll(changes).toEqual([undefined, LAGS])
   expect(await read()).toBe('primary')
   await servers.say('standby', { position: '0/101' })
-  await expect.poll(() => said).toEqual([undefined, LAGS, undefined])
+  await expect.poll(changes).toEqual([undefined, LAGS, undefined])
   await expect.poll(lag).toBe(0)
 })
 
@@ -151,25 +184,67 @@ test('where the one before was does not count, and a second passes until a repli
   expect(replicas.usage[0]?.isUsable).toBe(false)
   clock.advance(999)
   await askedAgain()
-  expect(said).toEqual([undefined])
+  expect(changes()).toEqual([undefined])
   clock.advance(1)
-  await expect.poll(() => said).toEqual([undefined, LAGS])
+  await expect.poll(changes).toEqual([undefined, LAGS])
+})
+
+test('no replica is read from a second after the primary server was last heard of', async () => {
+  await servers.say('primary', { error: '57P03' })
+  await askedAgain()
+  clock.advance(1_000)
+  await expect.poll(changes).toEqual([undefined, LAGS])
+  clock.advance(1)
+  const unknown = expect.stringMatching(/^the position of the primary server is unknown: simulated/)
+  await expect.poll(changes).toEqual([undefined, LAGS, unknown])
+  expect(await read()).toBe('primary')
+})
+
+test('nothing is said of a replica before there is anything to compare it with', async () => {
+  const goOn = await reopenWithout('primary')
+  await expect.poll(() => total(responses)).toBeGreaterThan(1)
+  await setImmediate()
+  expect(said).toEqual([])
+  goOn()
+  await expect.poll(changes).toEqual([undefined])
+})
+
+test('nor of one that was being asked when they were closed', async () => {
+  const goOn = await reopenWithout('standby')
+  await expect.poll(() => total(responses)).toBeGreaterThan(0)
+  const closing = replicas.close()
+  await Promise.race([closing, untilNextQuestion()])
+  goOn()
+  await closing
+  await untilNextQuestion()
+  expect(said).toEqual([])
+})
+
+test('a server that has not responded yet is not asked again', async () => {
+  withhold('primary', 'standby')
+  await expect.poll(awaited).toBe(2)
+  await untilNextQuestion()
+  expect(awaited()).toBe(2)
 })
 
 test('servers are asked some five times a second', async () => {
-  const [before, start_ms] = [total(), Date.now()]
+  const [before, start_ms] = [total(responses), Date.now()]
   await sleep(1_000)
-  const eachPerSecond = (total() - before) / 2 / ((Date.now() - start_ms) / 1_000)
+  const eachPerSecond = (total(responses) - before) / 2 / ((Date.now() - start_ms) / 1_000)
   expect(eachPerSecond).toBeLessThan(7)
 })
 
 test('no connection is left once they are closed, and nothing is asked any more', async () => {
+  await expect.poll(() => read()).toBe('standby')
   await primary.destroy()
+  const end = vi.spyOn(pg.Pool.prototype, 'end')
+  onTestFinished(() => end.mockRestore())
   await replicas.close()
-  const before = total()
+  // The one that is read from, and those on which the servers are asked.
+  expect(end.mock.settledResults).toEqual(Array(3).fill({ type: 'fulfilled', value: undefined }))
+  const before = total(responses)
   const others = `SELECT 1 / (count(*) = 1)::int FROM pg_stat_activity WHERE datname = current_database()`
   await vi.waitFor(() => onServer(servers.url('nobody'), others), { timeout: 5_000 })
-  // Longer than between two questions.
-  await sleep(300)
-  expect(total()).toBe(before)
+  await untilNextQuestion()
+  expect(total(responses)).toBe(before)
 })
