@@ -119,7 +119,7 @@ class SharedConnections implements DatabaseConnection {
         const lockTimeout = error instanceof LeftBehind ? error.cause : error
         if (!isLockTimeout(lockTimeout)) throw error
         // Only what is prepared is known to read.
-        if (name === undefined || performance.now() >= end_ms) throw lockTimeout
+        if (name === undefined || !isAhead(end_ms)) throw lockTimeout
         if (lockTimeout === error) this.#locked.set(name, performance.now() + LOCKED_ms)
       }
     }
@@ -191,8 +191,8 @@ class SharedConnection {
     try {
       return await this.#send(await connecting, query)
     } catch (error) {
-      const client = await connecting.catch(() => undefined)
-      if (!client) throw error
+      // If there is none, this throws the same error.
+      const client = await connecting
       if (isLockTimeout(error)) {
         this.#leave(client, error)
         throw error
@@ -262,7 +262,7 @@ class SharedConnection {
     try {
       const client = await this.#pool.connect()
       this.#current = client
-      for (const event of ['error', 'end']) client.once(event, () => this.#discard(client))
+      client.once('error', () => this.#discard(client))
       return client
     } catch (error) {
       this.#client = undefined

@@ -50,8 +50,6 @@ export class Replica {
   #isChecked = false
   /** The one that it was last. */
   #instance: ServerState['instance'] | undefined
-  /** How often it has failed. */
-  #failures = 0
   /** Until then it is not asked. */
   #resting_ms = Number.NEGATIVE_INFINITY
   /** From then on, the next query that fails is reported. */
@@ -109,10 +107,10 @@ export class Replica {
     try {
       if (!this.#isChecked) await refuseTransactionPooler(this.#url, 'DATABASE_REPLICA_URLS', STATE_OPTIONS)
       this.#isChecked = true
-      const failures = this.#failures
+      const { failure } = this
       const state = await readServerState(this.#statePool)
       // Of the time before it failed.
-      if (failures < this.#failures) return
+      if (failure !== this.failure) return
       if (state.instance !== this.#instance) this.#begin(state.instance)
       // After a crash the same instance replays once more what it had.
       else if (Number(state.wal_position) < this.position) {
@@ -175,7 +173,6 @@ export class Replica {
     this.state = undefined
     this.failure = error
     this.confirmed_ms = Number.NEGATIVE_INFINITY
-    this.#failures += 1
     const rest_ms = isLockTimeout(error) ? LOCKED_REST_ms : isOutage(error) ? 0 : REST_ms
     this.#resting_ms = performance.now() + rest_ms
   }

@@ -1,8 +1,8 @@
 import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
+import { type AddressInfo, createServer, type Server } from 'node:net'
 import { sql } from 'kysely'
 import pg from 'pg'
-import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { Replica, type ReplicaOptions } from '../../src/database/replica.ts'
@@ -257,12 +257,33 @@ test('a restart that a read finds is not the reported failure while the state is
   expect((await read()).server).toBe('standby')
 })
 
-test('asking a server that accepts connections but never responds fails in time', async () => {
-  const silent = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1')
-  await once(silent, 'listening')
-  onTestFinished(() => void silent.close())
-  const { port } = silent.address() as AddressInfo
-  replica = open({}, `postgres://nobody@127.0.0.1:${port}/nothing`)
-  await replica.ask()
-  expect(replica.failure).toMatchObject({ message: 'Connection terminated due to connection timeout' })
+describe('of a server that accepts connections but never responds', () => {
+  /** Waits until it has accepted one, and lets as long pass as it may take to respond. */
+  async function untilAccepted(server: Server): Promise<void> {
+    await once(server, 'connection')
+    vi.advanceTimersByTime(600)
+  }
+
+  async function startSilentServer(): Promise<{ server: Server; url: string }> {
+    const server = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    return { server, url: `postgres://nobody@127.0.0.1:${(server.address() as AddressInfo).port}/nothing` }
+  }
+
+  test('the state is unknown', async () => {
+    const { server, url } = await startSilentServer()
+    replica = open({}, url)
+    await Promise.all([replica.ask(), untilAccepted(server)])
+    expect(replica.failure).toMatchObject({ message: 'Connection terminated due to connection timeout' })
+  })
+
+  test('a read is run on the primary server', async () => {
+    const { server, url } = await startSilentServer()
+    replica = open({}, url)
+    confirm()
+    expect(await Promise.all([read(), untilAccepted(server)])).toMatchObject([{ server: 'primary' }, undefined])
+  })
 })
