@@ -86,10 +86,11 @@ export class Replicas {
    */
   databaseFor(projectId: string, least: WalPosition = Number.NEGATIVE_INFINITY): Database {
     const write = this.#writes.get(projectId)
-    const first = crc32(projectId) % this.#replicas.length
-    const inTurn = this.#replicas.slice(first).concat(this.#replicas.slice(0, first))
+    const { length } = this.#replicas
+    const first = crc32(projectId) % length
     let chosen: Replica | undefined
-    for (const replica of inTurn) {
+    for (const i of this.#replicas.keys()) {
+      const replica = this.#replicas[(first + i) % length] as Replica
       const isLessBusy = chosen === undefined || replica.queriesUnderWay < chosen.queriesUnderWay
       const hasWrite = !write || replica.position >= write.position || replica.confirmed_ms > write.noted_ms
       if (isLessBusy && replica.isUsable && hasWrite && replica.position >= least) chosen = replica
