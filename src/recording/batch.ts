@@ -68,7 +68,7 @@ export type Outcome =
 export async function recordBatch(
   client: pg.ClientBase,
   events: readonly EventToRecord[],
-  { readsPosition = false, onCommit = () => {}, ...options }: BatchOptions = {},
+  { readsPosition, onCommit = () => {}, ...options }: BatchOptions = {},
 ): Promise<Outcome[]> {
   const select = selectOn(client, options)
   const state = await lockAndRead(client, select, events, options)
@@ -443,7 +443,7 @@ interface Additions {
 async function insertAndCommit(
   client: pg.ClientBase,
   { now, events, entries, contacts: { added } }: Additions,
-  readsPosition: boolean,
+  readsPosition: boolean | undefined,
 ): Promise<WalPosition | undefined> {
   const keys = events.flatMap((event) => {
     const { event_id, input, idempotency } = event

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { destroySocket } from '../../src/database/client.ts'
 import { openWritePool } from '../../src/database/open.ts'
+import { SELECT_WAL_POSITION } from '../../src/database/wal-position.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import type { Recorder } from '../../src/recording/recorder.ts'
 import { importInto, type TestApp } from '../support/app.ts'
@@ -464,4 +465,20 @@ test('a transaction whose connection breaks during the commit is not repeated, w
   vi.restoreAllMocks()
   expect(outcomes).toEqual(Array(3).fill(['service_unavailable', 'bad record']))
   expect(await events()).toBe(before + 3)
+})
+
+test('an event is recorded once, without its position, when that cannot be read', async () => {
+  const withPositions = recorderOn(pool, { readsPosition: true })
+  const record = () => withPositions.record('demo', parsedEvent())
+  expect((await record()).position).toBeGreaterThan(0)
+  const { events: before = 0 } = await rowCounts(api)
+  const send = pg.Client.prototype.query as (...args: unknown[]) => unknown
+  vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const { name } = args[0] as { name?: string }
+    return (name === SELECT_WAL_POSITION.name ? Promise.reject(new Error('none')) : send.apply(this, args)) as never
+  })
+  const recorded = await record()
+  vi.restoreAllMocks()
+  expect(recorded).toMatchObject({ replayed: false, position: undefined })
+  expect((await rowCounts(api)).events).toBe(before + 1)
 })

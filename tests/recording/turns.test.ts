@@ -147,6 +147,19 @@ test('a turn lasts until the events are committed', async () => {
   await recorded
 })
 
+test('a batch that has its turn waits for another lock longer than for the turn', async () => {
+  recorder = createRecorder(NO_OBSERVER, { turnTimeout_ms: 100 })
+  await contend()
+  const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
+  const { lockTimeouts } = watchStatements()
+  const recorded = record()
+  const waits = "SELECT FROM pg_locks WHERE NOT granted AND waitstart < clock_timestamp() - interval '0.2 s'"
+  await expect.poll(() => table.query(waits)).toMatchObject({ rowCount: 1 })
+  await table.release()
+  await recorded
+  expect(lockTimeouts()).toBe(0)
+})
+
 test('a connection that breaks while it waits for its turn delays its batch, which goes without, and no other', async () => {
   await contend()
   const turn = await holdTurn(api.databaseUrl)
