@@ -16,7 +16,7 @@ const SLOW = [
   'tests/cli/{backup,demo,demo-live,doctor,erase,import-export,keys,managed,migrate,readme,serve,status,tail,traces}.test.ts',
   'tests/cli/{tuning,usage}.test.ts',
   'tests/contract/{checks-bite,diff,examples,release}.test.ts',
-  'tests/database/{embedded,migrate,open,pipelined-dialect,plans,replicas,upgrade}.test.ts',
+  'tests/database/{embedded,migrate,open,pipelined-dialect,plans,replicas,standbys,upgrade}.test.ts',
   'tests/faults/**',
   'tests/feed/**',
   'tests/http/{docs,import,large,sockets}.test.ts',

@@ -191,7 +191,7 @@ class SharedConnection {
     try {
       return await this.#send(await connecting, query)
     } catch (error) {
-      // If there is none, this throws the same error.
+      // If the connection could not be opened, this throws the same error.
       const client = await connecting
       if (isLockTimeout(error)) {
         this.#leave(client, error)
@@ -262,7 +262,8 @@ class SharedConnection {
     try {
       const client = await this.#pool.connect()
       this.#current = client
-      client.once('error', () => this.#discard(client))
+      // One that broke just before it was handed out has told its error to the pool; only its end is yet to come.
+      for (const event of ['error', 'end']) client.once(event, () => this.#discard(client))
       return client
     } catch (error) {
       this.#client = undefined

@@ -1,10 +1,11 @@
 import { setImmediate } from 'node:timers/promises'
-import { sql } from 'kysely'
+import { Kysely, sql } from 'kysely'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { isUnavailable } from '../../src/database/failures.ts'
 import { connect, connectShared } from '../../src/database/open.ts'
-import type { Database } from '../../src/database/pool.ts'
+import { PipelinedDialect } from '../../src/database/pipelined-dialect.ts'
+import { createPool, type Database } from '../../src/database/pool.ts'
 import { type Parameter, prepare, type QueryKind } from '../../src/database/prepared.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
@@ -101,6 +102,9 @@ test.each([2, 4])(
     expect(lists).not.toContain([...lookUps][0])
     expect(lists).toContain([...large][0])
 
+    // A large value would wait for a list.
+    if (max > 2) expect(await pidsOf('list', 1)).not.toEqual(large)
+
     const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(4)')
     const slow = []
     for (let i = 0; i < 2; i += 1) {
@@ -138,6 +142,17 @@ test('when the connection breaks, all queries under way fail, and the next query
   expect((await backend(db))[0]?.pid).not.toBe(pid)
 })
 
+test('a connection that ended just before it was handed out is replaced', async () => {
+  const onConnect = vi.fn<(client: pg.ClientBase) => Promise<void>>(async () => {})
+  onConnect.mockImplementationOnce(async (client) => void (client as pg.Client).end())
+  const pool = createPool(database.url, { max: 1, pipeline: true, statementTimeout_ms: 1_000, onConnect })
+  const db: Database = new Kysely({ dialect: new PipelinedDialect(pool) })
+  opened.push(db)
+  await expect(echo(db, 'lost')).rejects.toSatisfy(isUnavailable)
+  await expect.poll(() => values(db, ['next']).catch(() => [])).toEqual(['next'])
+  expect(onConnect).toHaveBeenCalledTimes(2)
+})
+
 test('a statement that takes too long fails, and those behind it do not', async () => {
   const db = open({ statementTimeout_ms: 500 })
   const outcomes = await Promise.allSettled([
@@ -151,7 +166,7 @@ test('a statement that takes too long fails, and those behind it do not', async 
   ])
 })
 
-test('a query that does not get a lock leaves its connection as it is', async () => {
+test('a query that does not get a lock keeps its connection if no other is under way on it', async () => {
   const db = open({ lockTimeout_ms: 100 })
   const before = await backend(db)
   const obstacle = await holdLock(database.url, 'SELECT pg_advisory_xact_lock(8)')

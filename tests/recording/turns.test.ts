@@ -153,7 +153,9 @@ test('a batch that has its turn waits for another lock longer than for the turn'
   const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
   const { lockTimeouts } = watchStatements()
   const recorded = record()
-  const waits = "SELECT FROM pg_locks WHERE NOT granted AND waitstart < clock_timestamp() - interval '0.2 s'"
+  const waits = `SELECT FROM pg_locks WHERE NOT granted AND relation = 'events'::regclass
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND waitstart < clock_timestamp() - interval '0.2 s'`
   await expect.poll(() => table.query(waits)).toMatchObject({ rowCount: 1 })
   await table.release()
   await recorded
