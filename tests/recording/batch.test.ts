@@ -70,6 +70,14 @@ describe('events that arrive together', () => {
     expect(new Set(results.map(({ body }) => body.entry_id)).size).toBe(40)
   })
 
+  test('start batches once', async () => {
+    const scheduled = vi.spyOn(globalThis, 'setImmediate')
+    const recorded = Array.from({ length: 3 }, () => recorder.record('demo', parsedEvent()))
+    expect(scheduled).toHaveBeenCalledOnce()
+    vi.restoreAllMocks()
+    await Promise.all(recorded)
+  })
+
   test('gather while the previous batch commits', async () => {
     // On a slow machine too, it must not try again and so begin a transaction more.
     const patient = recorderOn(pool, { lockTimeout_ms: 10_000 })
@@ -105,10 +113,10 @@ describe('events that arrive together', () => {
     [
       '256 are a batch while another waits, which comes with the rest',
       [
-        { id: 'demo', count: 300 },
+        { id: 'demo', count: 2 * 256 },
         { id: 'other', count: 1 },
       ],
-      isOnCitus ? 3 : 2,
+      3,
     ],
   ])('%s', async (_, projects, expected) => {
     // It does not know yet whether they share a shard.
@@ -481,4 +489,12 @@ test('an event is recorded once, without its position, when that cannot be read'
   vi.restoreAllMocks()
   expect(recorded).toMatchObject({ replayed: false, position: undefined })
   expect((await rowCounts(api)).events).toBe(before + 1)
+})
+
+test('a recorder keeps no process running', async () => {
+  const timers = vi.spyOn(globalThis, 'setTimeout')
+  const recorded = recorderOn(pool).record('demo', parsedEvent())
+  expect(timers.mock.results.map(({ value }) => value.hasRef())).toEqual([false])
+  vi.restoreAllMocks()
+  await recorded
 })

@@ -4,7 +4,7 @@ import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER } from '../../src/recording/observer.ts'
 import type { Recorder } from '../../src/recording/recorder.ts'
 import type { TestApp } from '../support/app.ts'
-import { holdLock } from '../support/waiting.ts'
+import { holdLock, holdProject } from '../support/waiting.ts'
 import {
   createRecordingApp,
   holdTurn,
@@ -160,6 +160,26 @@ test('a batch that has its turn waits for another lock longer than for the turn'
   await table.release()
   await recorded
   expect(lockTimeouts()).toBe(0)
+})
+
+test('a project that was found locked waits for no turn', async () => {
+  await contend()
+  const project = await holdProject(api.databaseUrl, 'other')
+  const table = await holdLock(api.databaseUrl, 'LOCK TABLE events IN EXCLUSIVE MODE')
+  // A batch in its turn finds one of its projects locked, and meanwhile another process waits for the turn.
+  const recorded = [record(), record('other')]
+  await table.waiting(1)
+  const turning = holdTurn(api.databaseUrl)
+  await table.waiting(2)
+  recorded.push(record())
+  await setImmediate()
+  await table.release()
+  const turn = await turning
+  await turn.waiting(2)
+  await project.release()
+  await recorded[1]
+  await turn.release()
+  await Promise.all(recorded)
 })
 
 test('a connection that breaks while it waits for its turn delays its batch, which goes without, and no other', async () => {
