@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
-import { parsedEvent } from './fixture.ts'
+import { parsedEvent, stopClock } from './fixture.ts'
 
 // What the recorder starts and refuses while no connection is free.
 
@@ -102,9 +102,25 @@ test('a batch ends with the event that brings it to 1 Mi characters', async () =
     recorder.record(project, { ...parsedEvent(), custom_event_props: 'x'.repeat(length_Ki * 1024) })
   await Promise.allSettled([
     ...[record('a', 512), record('a', 512), record('a', 512)],
-    ...[record('b', 256), record('c', 512), record('c', 256)],
+    ...[record('b', 256), record('c', 512), record('c', 256), record('c', 256)],
   ])
-  expect(onBatch.mock.calls.map(([{ outcomes }]) => outcomes.length)).toEqual([2, 3, 1])
+  expect(onBatch.mock.calls.map(([{ outcomes }]) => outcomes.length)).toEqual([2, 3, 2])
+})
+
+test('a batch tells how long its events have waited, and nothing is told of one whose events have waited too long', async () => {
+  const { advance } = stopClock()
+  const onBatch = vi.fn<RecorderObserver['onBatch']>()
+  const options = { maxQueueWait_ms: 1_000 }
+  const recorder = new Recorder(failingPool(outage()).pool, options, { ...NO_OBSERVER, onBatch })
+  for (const [wait_ms, reason] of [
+    [1_000, 'ECONNREFUSED'],
+    [1_001, 'service_unavailable'],
+  ] as const) {
+    const recorded = recorder.record('demo', parsedEvent())
+    advance(wait_ms)
+    await expect(recorded).rejects.toMatchObject(wait_ms > 1_000 ? { errorCode: reason } : { code: reason })
+  }
+  expect(onBatch.mock.calls.map(([{ waits_ms }]) => waits_ms)).toEqual([[1_000]])
 })
 
 test('a batch leaves other projects to the next one when it has these characters', async () => {

@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout } from 'node:timers/promises'
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { openWritePool } from '../../src/database/open.ts'
 import { NO_OBSERVER } from '../../src/recording/observer.ts'
@@ -133,6 +133,19 @@ test('the wait for a turn is of no request, and a trace leaves it out', async ()
   expect(detached).not.toHaveBeenCalled()
   await record()
   expect(detached).toHaveBeenCalledOnce()
+})
+
+test('a turn ends when all that waited for it have waited too long', async () => {
+  recorder = createRecorder(NO_OBSERVER, { maxQueueWait_ms: 500 })
+  await contend()
+  const turn = await holdTurn(api.databaseUrl)
+  const refused = expect(record()).rejects.toMatchObject({ errorCode: 'service_unavailable' })
+  await turn.waiting(1)
+  advance(501)
+  await turn.release()
+  await refused
+  // Another process gets it: at once, not when the idle transaction times out after ten seconds.
+  await Promise.race([holdTurn(api.databaseUrl), setTimeout(5_000).then(() => expect.fail('the turn goes on'))])
 })
 
 test('a turn lasts until the events are committed', async () => {
