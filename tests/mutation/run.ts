@@ -11,7 +11,6 @@ import { type Mutant, mutantsOf, mutated } from './mutants.ts'
 import {
   digestOf,
   issuesOf,
-  NOT_TRIED_YET,
   readResults,
   readSource,
   scores,
@@ -55,8 +54,7 @@ const isCurrent = ([file, text]: [string, string]) => results[file]?.sha256 === 
 const hasReason = ({ file, name }: Mutant) => Boolean(results[file]?.survivors[name]?.trim())
 const isIncomplete = (source: [string, string]) => {
   const result = results[source[0]]
-  if (!result) return !NOT_TRIED_YET.includes(source[0])
-  return !isCurrent(source) || unexplained(result).length > 0
+  return !result || !isCurrent(source) || unexplained(result).length > 0
 }
 const within = (place: string) => {
   const found = [...sources].filter(([file]) => file.startsWith(place))

@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
-import type pg from 'pg'
+import pg from 'pg'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
@@ -121,6 +121,15 @@ test('a batch tells how long its events have waited, and nothing is told of one 
     await expect(recorded).rejects.toMatchObject(wait_ms > 1_000 ? { errorCode: reason } : { code: reason })
   }
   expect(onBatch.mock.calls.map(([{ waits_ms }]) => waits_ms)).toEqual([[1_000]])
+})
+
+test('a transaction that loses is tried five times, and each attempt after the first is told of', async () => {
+  const onRetry = vi.fn()
+  const { pool, connect } = failingPool(Object.assign(new pg.DatabaseError('lost', 4, 'error'), { code: '40001' }))
+  const recorder = new Recorder(pool, {}, { ...NO_OBSERVER, onRetry })
+  await expect(recorder.record('demo', parsedEvent())).rejects.toThrow('lost')
+  expect(connect).toHaveBeenCalledTimes(5)
+  expect(onRetry).toHaveBeenCalledTimes(4)
 })
 
 test('a batch leaves other projects to the next one when it has these characters', async () => {
