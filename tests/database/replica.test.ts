@@ -9,7 +9,7 @@ import { Replica, type ReplicaOptions } from '../../src/database/replica.ts'
 import type { ServerState } from '../../src/database/wal-position.ts'
 import { stopClock } from '../recording/fixture.ts'
 import { holdLock } from '../support/waiting.ts'
-import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
+import { isLate, type SimulatedServers, simulateServers } from './simulated-servers.ts'
 
 // What one replica does with what its server says; tests/database/standbys.test.ts has real ones.
 
@@ -55,7 +55,7 @@ function confirm(): void {
 /** Asks for the replica's state, and again as long as the response comes too late, as it may on a busy machine. */
 async function ask(): Promise<void> {
   do await replica.ask()
-  while (replica.state === undefined && /timeout|terminated unexpectedly/.test(String(replica.failure)))
+  while (replica.state === undefined && isLate(String(replica.failure)))
 }
 
 /** Has the replica's state known and confirmed. */

@@ -8,7 +8,7 @@ import { Replicas } from '../../src/database/replicas.ts'
 import { UNKNOWN_POSITION } from '../../src/database/wal-position.ts'
 import { stopClock } from '../recording/fixture.ts'
 import { onServer } from '../support/global-setup.ts'
-import { type SimulatedServers, simulateServers } from './simulated-servers.ts'
+import { isLate, type SimulatedServers, simulateServers } from './simulated-servers.ts'
 
 // Which reads a replica gets by what the servers say; tests/database/standbys.test.ts has real ones.
 
@@ -95,7 +95,6 @@ function withhold(...servers: string[]): () => void {
 /** What was said of the replica, but for a response that came too late, as it may on a busy machine. */
 const changes = () =>
   said.filter((problem) => !isLate(problem)).filter((problem, i, all) => i === 0 || problem !== all[i - 1])
-const isLate = (problem = '') => /timeout|terminated unexpectedly/.test(problem)
 const lag = () => replicas.usage[0]?.lag_s
 const total = (counts: Map<unknown, number>) => counts.values().reduce((sum, count) => sum + count, 0)
 const awaited = () => total(questions) - total(responses)

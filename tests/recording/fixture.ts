@@ -150,10 +150,7 @@ export async function rowCounts({ db }: TestApp): Promise<Record<string, number>
   return Object.fromEntries((await Promise.all(counts)).map(({ count }, i) => [tables[i], count]))
 }
 
-type StatementSent = string | { text: string }
-
-function summaryOf(statement: StatementSent): string {
-  const text = typeof statement === 'string' ? statement : statement.text
+function summaryOf(text: string): string {
   const [verb = ''] = text.split(' ')
   const [, table] = /"(projects|modules|contacts|contact_identifiers|entries|events|idempotency_keys)"/.exec(text) ?? []
   // It looks up the owner of an identifier first.
@@ -201,13 +198,19 @@ export function watchStatements() {
   onTestFinished(() => mockRestore())
   // The same spy, if the test watches already.
   const earlier = mock.calls.length
+  const texts = () =>
+    mock.calls.slice(earlier).map(([statement]) => {
+      const sent = statement as unknown as string | { text: string }
+      return typeof sent === 'string' ? sent : sent.text
+    })
   const statements = () =>
-    mock.calls
-      .slice(earlier)
-      .map(([statement]) => summaryOf(statement as unknown as StatementSent))
+    texts()
+      .map(summaryOf)
       // Settings for the nodes of a cluster.
       .filter((summary) => !isOnCitus || summary !== 'SET')
   return {
+    /** Each statement as it was sent. */
+    texts,
     /** Each statement as its verb and the first table that it names, such as `insert events`. */
     statements,
     transactions: () => statements().filter((statement) => statement === 'BEGIN').length,
