@@ -38,14 +38,26 @@ const AGGREGATORS: [names: RegExp, aggregator: Aggregator][] = [
   [/^nodejs_eventloop_lag_(?!min_)/, 'max'],
 ]
 
-/** A registry with the metrics of the process and of the release. */
-export function createRegistry({ version, document, commit }: Release): Registry {
+let processMetrics: Registry | undefined
+
+/**
+ * The metrics of Node and the process, the same ones for each registry: prom-client never stops collecting them, so that
+ * those of a registry of its own would keep an app that was closed in memory.
+ */
+function measureProcess(): Registry {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   for (const metric of registry.getMetricsAsArray()) {
     const [, aggregator = metric.aggregator] = AGGREGATORS.find(([names]) => names.test(metric.name)) ?? []
     metric.aggregator = aggregator
   }
+  return registry
+}
+
+/** A registry with the metrics of the process and of the release. */
+export function createRegistry({ version, document, commit }: Release): Registry {
+  processMetrics ??= measureProcess()
+  const registry = Registry.merge([processMetrics])
   const info = new Gauge({
     name: 'flowtrail_build_info',
     help: 'Always 1; the labels tell the release.',

@@ -2,6 +2,8 @@ import { channel } from 'node:diagnostics_channel'
 import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { PassThrough } from 'node:stream'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import fastify from 'fastify'
 import { Registry } from 'prom-client'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -51,6 +53,22 @@ async function series(): Promise<string[]> {
   const body = await registry.metrics()
   return [...body.matchAll(/^(flowtrail_request_duration_seconds\S*) /gm)].map(([, name = '']) => name)
 }
+
+test('an app that was closed is not kept in memory', async () => {
+  setFlagsFromString('--expose-gc')
+  const collectGarbage: () => void = runInNewContext('gc')
+  const closeOne = async () => {
+    const { app, close } = await createTestApp({ twins: false })
+    await close()
+    return new WeakRef(app)
+  }
+  const closed = await closeOne()
+  const isKept = () => {
+    collectGarbage()
+    return closed.deref() !== undefined
+  }
+  await expect.poll(isKept).toBe(false)
+})
 
 test('a batch is measured in events and in seconds', async () => {
   const own = new Registry()
