@@ -38,12 +38,12 @@ const AGGREGATORS: [names: RegExp, aggregator: Aggregator][] = [
   [/^nodejs_eventloop_lag_(?!min_)/, 'max'],
 ]
 
+/**
+ * The metrics of Node and the process, which all registries share. prom-client never stops collecting them, and what
+ * collects them holds the registry that they were made for: made for that of an app, they would keep a closed app.
+ */
 let processMetrics: Registry | undefined
 
-/**
- * The metrics of Node and the process, the same ones for each registry: prom-client never stops collecting them, so that
- * those of a registry of its own would keep an app that was closed in memory.
- */
 function measureProcess(): Registry {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })

@@ -54,6 +54,13 @@ async function series(): Promise<string[]> {
   return [...body.matchAll(/^(flowtrail_request_duration_seconds\S*) /gm)].map(([, name = '']) => name)
 }
 
+test('the metrics of the process are collected once for all registries', () => {
+  const gc = 'nodejs_gc_duration_seconds'
+  const other = createRegistry({ version: '1.2.3', document: '4.5.6', commit: 'abc' })
+  expect(other.getSingleMetric(gc)).toBe(registry.getSingleMetric(gc))
+  expect(registry.getSingleMetric(gc)).toBeDefined()
+})
+
 test('an app that was closed is not kept in memory', async () => {
   setFlagsFromString('--expose-gc')
   const collectGarbage: () => void = runInNewContext('gc')
