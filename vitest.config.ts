@@ -27,10 +27,11 @@ const SLOW = [
 ]
 
 /**
- * Tests of what a cluster does not have: triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server whose
- * statistics count the rows that are read.
+ * Tests of what a cluster does not have: backups; triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server
+ * whose statistics count the rows that are read.
  */
 const NOT_ON_CITUS = [
+  'tests/cli/backup.test.ts',
   'tests/feed/histories.property.test.ts',
   'tests/http/replicas.test.ts',
   'tests/recording/turns.test.ts',
@@ -85,7 +86,7 @@ export default defineConfig({
         test: {
           name: 'citus',
           ...SHARED,
-          include: ['tests/{citus,feed,http,recording,transfer}/**/*.test.ts'],
+          include: ['tests/{citus,cli,feed,http,recording,transfer}/**/*.test.ts'],
           exclude: NOT_ON_CITUS,
         },
       },

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test }
 import type { CheckedFinding } from '../../src/doctor/findings.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
-import { databaseUrl, onServer } from '../support/global-setup.ts'
+import { databaseUrl, onNodes, onServer } from '../support/global-setup.ts'
 import { freePort } from '../support/service.ts'
 import { flowtrailProcessWith, flowtrailWith, postgresRuns, ROOT, temporaryDirectory } from './run.ts'
 
@@ -58,13 +58,13 @@ describe('a database', () => {
   })
   afterEach(async () => {
     await database.drop()
-    await onServer(inject('databaseServer'), `DROP ROLE IF EXISTS ${name}_app`)
+    await onNodes(inject('databaseServer'), `DROP ROLE IF EXISTS ${name}_app`)
   })
 
   /** A role without any privilege, as the user of the database's URL. */
   async function withRole() {
     const role = `${name}_app`
-    await onServer(inject('databaseServer'), `CREATE ROLE ${role} LOGIN`)
+    await onNodes(inject('databaseServer'), `CREATE ROLE ${role} LOGIN`)
     const url = new URL(database.url)
     url.username = role
     return { role, url: url.href }

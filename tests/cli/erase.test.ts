@@ -11,6 +11,7 @@ import { run } from '../../src/cli/run.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { parseKey } from '../../src/domain/api-key.ts'
 import { createTestApp, importInto, type TestApp, withExamples } from '../support/app.ts'
+import { isOnCitus } from '../support/citus.ts'
 import { createReader, rowsOf } from '../support/database.ts'
 import { kill, runFlowtrail } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
@@ -209,7 +210,7 @@ describe('contacts erase', () => {
     process.child.kill('SIGKILL')
     expect(await process.exit).toBe('SIGKILL')
     // A backend that waits for a lock does not notice that its client is gone.
-    await holder.query('SELECT pg_terminate_backend($1, 10000)', [waiter?.pid])
+    await holder.query('SELECT pg_terminate_backend($1::integer, 10000)', [waiter?.pid])
     await holder.query('ROLLBACK')
     expect(await rowsOf(api.db, 'demo')).toEqual(before)
     expect(await printed(erase())).toContain('Erased contact person')
@@ -387,35 +388,43 @@ async function filesWithTrace(): Promise<string[]> {
   return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
 }
 
-test('compact leaves no trace of what was erased in the files of the tables', { timeout: 120_000 }, async () => {
-  // Statistics quote what is frequent.
-  await sql`ANALYZE`.execute(api.db)
-  await printed(erase())
-  expect(await filesWithTrace()).not.toEqual([])
-  // It may have to wait for other tests.
-  expect(await flowtrail('compact')).toMatchObject({
-    status: 0,
-    stdout: expect.stringMatching(/^Rewrote 13 tables; the database had \d+\.\d MiB, and has \d+\.\d MiB\n$/),
-  })
-  expect(await filesWithTrace()).toEqual([])
-  expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
-})
+test.skipIf(isOnCitus)(
+  'compact leaves no trace of what was erased in the files of the tables',
+  { timeout: 120_000 },
+  async () => {
+    // Statistics quote what is frequent.
+    await sql`ANALYZE`.execute(api.db)
+    await printed(erase())
+    expect(await filesWithTrace()).not.toEqual([])
+    // It may have to wait for other tests.
+    expect(await flowtrail('compact')).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^Rewrote 13 tables; the database had \d+\.\d MiB, and has \d+\.\d MiB\n$/),
+    })
+    expect(await filesWithTrace()).toEqual([])
+    expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
+  },
+)
 
-test('compact waits for transactions that may see what was erased', { timeout: 120_000 }, async () => {
-  const pool = createPool(api.databaseUrl, { max: 1 })
-  onTestFinished(() => pool.end())
-  const reader = await pool.connect()
-  onTestFinished(() => reader.release())
-  await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT FROM contacts LIMIT 1')
-  await printed(erase())
-  const compact = runFlowtrail(['compact'], { DATABASE_URL: api.databaseUrl })
-  expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
-    /^Waiting for what began before and may see erased rows: .*process \d+ \(flowtrail\)/,
-  )
-  await reader.query('COMMIT')
-  expect(await compact.exit).toBe(0)
-  expect(await filesWithTrace()).toEqual([])
-})
+test.skipIf(isOnCitus)(
+  'compact waits for transactions that may see what was erased',
+  { timeout: 120_000 },
+  async () => {
+    const pool = createPool(api.databaseUrl, { max: 1 })
+    onTestFinished(() => pool.end())
+    const reader = await pool.connect()
+    onTestFinished(() => reader.release())
+    await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT FROM contacts LIMIT 1')
+    await printed(erase())
+    const compact = runFlowtrail(['compact'], { DATABASE_URL: api.databaseUrl })
+    expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
+      /^Waiting for what began before and may see erased rows: .*process \d+ \(flowtrail\)/,
+    )
+    await reader.query('COMMIT')
+    expect(await compact.exit).toBe(0)
+    expect(await filesWithTrace()).toEqual([])
+  },
+)
 
 /** A standby server without a slot, whose readers see what is deleted from now on. */
 async function startStandby(application_name: string) {
@@ -439,22 +448,26 @@ async function startStandby(application_name: string) {
   return { stop: () => connection.stream.destroy() }
 }
 
-test('compact waits for a standby server, of whose sender an owner sees little', { timeout: 120_000 }, async () => {
-  const { role, url } = await createReader(api.databaseUrl, api.db)
-  const standby = await startStandby(role)
-  onTestFinished(() => void standby.stop())
-  await printed(erase())
-  const compact = runFlowtrail(['compact'], { DATABASE_URL: url })
-  onTestFinished(() => kill(compact))
-  expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
-    new RegExp(`^Waiting for what began before and may see erased rows: .*process \\d+ \\(${role}\\)`),
-  )
-  standby.stop()
-  expect(await compact.exit).toBe(1)
-  expect(compact.stderr()).toContain('The role may not rewrite api_keys')
-})
+test.skipIf(isOnCitus)(
+  'compact waits for a standby server, of whose sender an owner sees little',
+  { timeout: 120_000 },
+  async () => {
+    const { role, url } = await createReader(api.databaseUrl, api.db)
+    const standby = await startStandby(role)
+    onTestFinished(() => void standby.stop())
+    await printed(erase())
+    const compact = runFlowtrail(['compact'], { DATABASE_URL: url })
+    onTestFinished(() => kill(compact))
+    expect(await untilPrinted(compact, '\n', 'stderr')).toMatch(
+      new RegExp(`^Waiting for what began before and may see erased rows: .*process \\d+ \\(${role}\\)`),
+    )
+    standby.stop()
+    expect(await compact.exit).toBe(1)
+    expect(compact.stderr()).toContain('The role may not rewrite api_keys')
+  },
+)
 
-test('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
+test.skipIf(isOnCitus)('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
   const { url } = await createReader(api.databaseUrl, api.db)
   expect(await flowtrailWith({ DATABASE_URL: url })('compact')).toMatchObject({
     ...{ status: 1, stdout: '' },
