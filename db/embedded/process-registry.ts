@@ -16,6 +16,9 @@ const TOUCH_INTERVAL_ms = 1_000
 /** So long no process is too busy to touch its file, and a container that was killed is back no sooner than it has to wait. */
 const SILENCE_ms = 5_000
 
+/** How long a process waits at the most before it tries to acquire a lock again. */
+const MAX_BACKOFF_ms = 1_000
+
 interface LiveProcess {
   /** Together with the pid, distinguishes this process from a later one with the same pid. */
   startTime: string
@@ -64,11 +67,20 @@ async function pidNamespace(): Promise<string> {
 
 const touching = new Map<string, NodeJS.Timeout>()
 
-/** Registers this process in `directory`; it may hold several registrations. @returns the name to unregister */
-export async function register(directory: string): Promise<string> {
+let identity: Promise<string> | undefined
+
+/** What the names of all registrations of this process begin with. */
+async function identify(): Promise<string> {
   const self = await liveProcess(process.pid)
   if (!self) throw new Error('Cannot find this process in the process list; is /proc mounted?')
-  const name = `${process.pid}-${self.startTime}-${await pidNamespace()}_${randomBytes(4).toString('hex')}`
+  return `${process.pid}-${self.startTime}-${await pidNamespace()}_`
+}
+
+/** Registers this process in `directory`; it may hold several registrations. @returns the name to unregister */
+export async function register(directory: string): Promise<string> {
+  // Once, so that little time passes between a look at the others' registrations and one's own.
+  identity ??= identify()
+  const name = `${await identity}${randomBytes(4).toString('hex')}`
   const file = join(directory, name)
   await writeFile(file, '', { flag: 'wx' })
   // It may have been deleted while this process was suspended.
@@ -137,7 +149,7 @@ async function isHidden(pid: number): Promise<boolean> {
  * @throws the signal's reason when that aborts first
  */
 export async function withLock<T>(directory: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-  for (;;) {
+  for (let longest_ms = 50; ; ) {
     signal?.throwIfAborted()
     if ((await liveRegistrations(directory)).length === 0) {
       const name = await register(directory)
@@ -146,8 +158,10 @@ export async function withLock<T>(directory: string, work: () => Promise<T>, sig
       } finally {
         await unregister(directory, name)
       }
+      // Others have tried at the same time. The slower the machine, the longer they must be apart.
+      longest_ms = Math.min(longest_ms * 2, MAX_BACKOFF_ms)
     }
-    await sleep(10 + Math.random() * 40)
+    await sleep(10 + Math.random() * (longest_ms - 10))
   }
 }
 

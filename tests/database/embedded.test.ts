@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile, type ForkOptions, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import {
+import promises, {
   access,
   chmod,
   chown,
@@ -18,6 +18,7 @@ import {
   utimes,
   writeFile,
 } from 'node:fs/promises'
+import { syncBuiltinESMExports } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -26,7 +27,7 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { findBinaries } from '../../db/embedded/binaries.ts'
-import { liveProcess, liveRegistrations, register, withLock } from '../../db/embedded/process-registry.ts'
+import { liveProcess, liveRegistrations, register, unregister, withLock } from '../../db/embedded/process-registry.ts'
 import { type EmbeddedOptions, type EmbeddedServer, useEmbeddedServer } from '../../db/embedded/server.ts'
 
 const OPTIONS = { name: 'app', settings: { fsync: 'off' }, advice: { alternative: 'set APP_DATABASE_URL' } }
@@ -230,6 +231,32 @@ describe('several users', () => {
     }
     await Promise.all(Array.from({ length: 8 }, () => withLock(lock, work)))
     expect(await liveRegistrations(lock)).toEqual([])
+  })
+
+  test('who want the lock at the same time wait longer after each attempt', async () => {
+    const lock = join(home, 'lock')
+    await mkdir(lock)
+    const other = await register(home)
+    const { readdir } = promises
+    let looks = 0
+    const spy = vi.spyOn(promises, 'readdir').mockImplementation(async (directory) => {
+      const names = await readdir(directory)
+      looks += 1
+      // As seen after one's own registration, three times.
+      return (looks % 2 === 0 && looks <= 6 ? [...names, other] : names) as never
+    })
+    syncBuiltinESMExports()
+    onTestFinished(() => {
+      spy.mockRestore()
+      syncBuiltinESMExports()
+    })
+    vi.spyOn(Math, 'random').mockReturnValue(1)
+    const start_ms = performance.now()
+    await withLock(lock, async () => {})
+    expect(looks).toBe(8)
+    // Timers may be early by a fraction of a millisecond.
+    expect(performance.now() - start_ms).toBeGreaterThan(100 + 200 + 400 - 3)
+    await unregister(home, other)
   })
 })
 
