@@ -16,7 +16,7 @@ const TOUCH_INTERVAL_ms = 1_000
 /** So long no process is too busy to touch its file, and a container that was killed is back no sooner than it has to wait. */
 const SILENCE_ms = 5_000
 
-/** How long a process waits at the most before it tries to acquire a lock again. */
+/** The longest that a process waits before it tries again to acquire a lock. */
 const MAX_BACKOFF_ms = 1_000
 
 interface LiveProcess {
@@ -67,20 +67,21 @@ async function pidNamespace(): Promise<string> {
 
 const touching = new Map<string, NodeJS.Timeout>()
 
-let identity: Promise<string> | undefined
-
-/** What the names of all registrations of this process begin with. */
-async function identify(): Promise<string> {
-  const self = await liveProcess(process.pid)
-  if (!self) throw new Error('Cannot find this process in the process list; is /proc mounted?')
-  return `${process.pid}-${self.startTime}-${await pidNamespace()}_`
-}
-
 /** Registers this process in `directory`; it may hold several registrations. @returns the name to unregister */
 export async function register(directory: string): Promise<string> {
-  // Once, so that little time passes between a look at the others' registrations and one's own.
-  identity ??= identify()
-  const name = `${await identity}${randomBytes(4).toString('hex')}`
+  const name = await createName()
+  await registerAs(name, directory)
+  return name
+}
+
+/** A new name for a registration of this process. */
+async function createName(): Promise<string> {
+  const self = await liveProcess(process.pid)
+  if (!self) throw new Error('Cannot find this process in the process list; is /proc mounted?')
+  return `${process.pid}-${self.startTime}-${await pidNamespace()}_${randomBytes(4).toString('hex')}`
+}
+
+async function registerAs(name: string, directory: string): Promise<void> {
   const file = join(directory, name)
   await writeFile(file, '', { flag: 'wx' })
   // It may have been deleted while this process was suspended.
@@ -90,7 +91,6 @@ export async function register(directory: string): Promise<string> {
       .catch(create)
       .catch(() => {})
   touching.set(file, setInterval(touch, TOUCH_INTERVAL_ms).unref())
-  return name
 }
 
 export async function unregister(directory: string, name: string): Promise<void> {
@@ -144,24 +144,26 @@ async function isHidden(pid: number): Promise<boolean> {
 
 /**
  * Runs `work` under a lock that all callers on this machine share through `directory`. A killed holder releases it.
- * Two callers cannot both acquire it: each registers before it checks, so the later of the two sees the other.
+ * Two callers cannot both acquire it: each registers before it checks, so the later of the two sees the other. It is not fair.
  *
  * @throws the signal's reason when that aborts first
  */
 export async function withLock<T>(directory: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (let longest_ms = 50; ; ) {
     signal?.throwIfAborted()
+    // Before the look, so that little time passes until others see this process.
+    const name = await createName()
     if ((await liveRegistrations(directory)).length === 0) {
-      const name = await register(directory)
+      await registerAs(name, directory)
       try {
         if ((await liveRegistrations(directory)).length === 1) return await work()
       } finally {
         await unregister(directory, name)
       }
-      // Others have tried at the same time. The slower the machine, the longer they must be apart.
+      // Another has tried at the same time. The slower the machine, the further apart their next attempts must be.
       longest_ms = Math.min(longest_ms * 2, MAX_BACKOFF_ms)
     }
-    await sleep(10 + Math.random() * (longest_ms - 10))
+    await sleep(10 + Math.random() * (longest_ms - 10), undefined, { signal }).catch(() => {})
   }
 }
 

@@ -388,6 +388,7 @@ async function filesWithTrace(): Promise<string[]> {
   return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
 }
 
+// A cluster refuses it.
 test.skipIf(isOnCitus)(
   'compact leaves no trace of what was erased in the files of the tables',
   { timeout: 120_000 },

@@ -71,6 +71,7 @@ test('on the schema of the release after the next, nothing runs, and migrate --s
   await database.drop()
 })
 
+// It needs a backup, which a cluster refuses to make.
 test.skipIf(isOnCitus)('a database that cannot store all text is refused before anything is done', async () => {
   const database = await createTestDatabase()
   onTestFinished(database.drop)
