@@ -221,7 +221,7 @@ describe('several users', () => {
     const lock = join(home, 'lock')
     await mkdir(lock)
     const name = await register(lock)
-    await rm(join(lock, name))
+    await unregister(lock, name)
     await writeFile(join(lock, name.replace(/-\w+-/, '-0-')), '') // this pid, another start time
     let inside = 0
     const work = async () => {
