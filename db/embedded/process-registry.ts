@@ -70,7 +70,7 @@ const touching = new Map<string, NodeJS.Timeout>()
 /** Registers this process in `directory`; it may hold several registrations. @returns the name to unregister */
 export async function register(directory: string): Promise<string> {
   const name = await createName()
-  await registerAs(name, directory)
+  await registerAs(directory, name)
   return name
 }
 
@@ -81,7 +81,7 @@ async function createName(): Promise<string> {
   return `${process.pid}-${self.startTime}-${await pidNamespace()}_${randomBytes(4).toString('hex')}`
 }
 
-async function registerAs(name: string, directory: string): Promise<void> {
+async function registerAs(directory: string, name: string): Promise<void> {
   const file = join(directory, name)
   await writeFile(file, '', { flag: 'wx' })
   // It may have been deleted while this process was suspended.
@@ -154,7 +154,7 @@ export async function withLock<T>(directory: string, work: () => Promise<T>, sig
     // Before the look, so that little time passes until others see this process.
     const name = await createName()
     if ((await liveRegistrations(directory)).length === 0) {
-      await registerAs(name, directory)
+      await registerAs(directory, name)
       try {
         if ((await liveRegistrations(directory)).length === 1) return await work()
       } finally {

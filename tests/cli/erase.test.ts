@@ -371,28 +371,26 @@ describe('projects delete', () => {
   })
 })
 
-/** The files of the database that have the trace, in the state of a checkpoint. */
-async function filesWithTrace(): Promise<string[]> {
-  const { rows } = await sql<{ directory: string; oid: number }>`
-    SELECT current_setting('data_directory') AS directory, oid FROM pg_database WHERE datname = current_database()`.execute(
-    api.db,
-  )
-  const { directory, oid } = rows[0] as { directory: string; oid: number }
-  await sql`CHECKPOINT`.execute(api.db)
-  const folder = path.join(directory, 'base', String(oid))
-  const files = (await readdir(folder)).map(async (file) => ({
-    file,
-    // PostgreSQL may delete it meanwhile.
-    has: (await readFile(path.join(folder, file)).catch(() => Buffer.alloc(0))).includes(TRACE),
-  }))
-  return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
-}
-
 // A cluster refuses it.
-test.skipIf(isOnCitus)(
-  'compact leaves no trace of what was erased in the files of the tables',
-  { timeout: 120_000 },
-  async () => {
+describe.skipIf(isOnCitus)('compact', { timeout: 120_000 }, () => {
+  /** The files of the database that have the trace, in the state of a checkpoint. */
+  async function filesWithTrace(): Promise<string[]> {
+    const { rows } = await sql<{ directory: string; oid: number }>`
+    SELECT current_setting('data_directory') AS directory, oid FROM pg_database WHERE datname = current_database()`.execute(
+      api.db,
+    )
+    const { directory, oid } = rows[0] as { directory: string; oid: number }
+    await sql`CHECKPOINT`.execute(api.db)
+    const folder = path.join(directory, 'base', String(oid))
+    const files = (await readdir(folder)).map(async (file) => ({
+      file,
+      // PostgreSQL may delete it meanwhile.
+      has: (await readFile(path.join(folder, file)).catch(() => Buffer.alloc(0))).includes(TRACE),
+    }))
+    return (await Promise.all(files)).filter(({ has }) => has).map(({ file }) => file)
+  }
+
+  test('leaves no trace of what was erased in the files of the tables', async () => {
     // Statistics quote what is frequent.
     await sql`ANALYZE`.execute(api.db)
     await printed(erase())
@@ -404,13 +402,9 @@ test.skipIf(isOnCitus)(
     })
     expect(await filesWithTrace()).toEqual([])
     expect((await api.call({ path: '/projects/demo/modules' })).statusCode).toBe(200)
-  },
-)
+  })
 
-test.skipIf(isOnCitus)(
-  'compact waits for transactions that may see what was erased',
-  { timeout: 120_000 },
-  async () => {
+  test('waits for transactions that may see what was erased', async () => {
     const pool = createPool(api.databaseUrl, { max: 1 })
     onTestFinished(() => pool.end())
     const reader = await pool.connect()
@@ -424,35 +418,31 @@ test.skipIf(isOnCitus)(
     await reader.query('COMMIT')
     expect(await compact.exit).toBe(0)
     expect(await filesWithTrace()).toEqual([])
-  },
-)
+  })
 
-/** A standby server without a slot, whose readers see what is deleted from now on. */
-async function startStandby(application_name: string) {
-  const client = new pg.Client({ connectionString: api.databaseUrl, application_name, replication: 'true' } as object)
-  client.on('error', () => {})
-  await client.connect()
-  const { rows } = await client.query('IDENTIFY_SYSTEM')
-  const { connection } = client as unknown as {
-    connection: EventEmitter & { stream: Socket; sendCopyFromChunk: (chunk: Buffer) => void }
+  /** A standby server without a slot, whose readers see what is deleted from now on. */
+  async function startStandby(application_name: string) {
+    const client = new pg.Client({ connectionString: api.databaseUrl, application_name, replication: 'true' } as object)
+    client.on('error', () => {})
+    await client.connect()
+    const { rows } = await client.query('IDENTIFY_SYSTEM')
+    const { connection } = client as unknown as {
+      connection: EventEmitter & { stream: Socket; sendCopyFromChunk: (chunk: Buffer) => void }
+    }
+    const started = once(connection, 'replicationStart')
+    client.query(`START_REPLICATION PHYSICAL ${rows[0].xlogpos}`).catch(() => {})
+    await started
+    const { rows: snapshots } = await sql<{ xid: string }>`SELECT pg_current_xact_id()::text AS xid`.execute(api.db)
+    const feedback = Buffer.alloc(25)
+    feedback.write('h')
+    feedback.writeUInt32BE(Number(snapshots[0]?.xid), 9)
+    connection.sendCopyFromChunk(feedback)
+    const xmin = sql`SELECT FROM pg_stat_replication WHERE application_name = ${application_name} AND backend_xmin IS NOT NULL`
+    await expect.poll(async () => (await xmin.execute(api.db)).rows, { timeout: 30_000 }).toHaveLength(1)
+    return { stop: () => connection.stream.destroy() }
   }
-  const started = once(connection, 'replicationStart')
-  client.query(`START_REPLICATION PHYSICAL ${rows[0].xlogpos}`).catch(() => {})
-  await started
-  const { rows: snapshots } = await sql<{ xid: string }>`SELECT pg_current_xact_id()::text AS xid`.execute(api.db)
-  const feedback = Buffer.alloc(25)
-  feedback.write('h')
-  feedback.writeUInt32BE(Number(snapshots[0]?.xid), 9)
-  connection.sendCopyFromChunk(feedback)
-  const xmin = sql`SELECT FROM pg_stat_replication WHERE application_name = ${application_name} AND backend_xmin IS NOT NULL`
-  await expect.poll(async () => (await xmin.execute(api.db)).rows, { timeout: 30_000 }).toHaveLength(1)
-  return { stop: () => connection.stream.destroy() }
-}
 
-test.skipIf(isOnCitus)(
-  'compact waits for a standby server, of whose sender an owner sees little',
-  { timeout: 120_000 },
-  async () => {
+  test('waits for a standby server, of whose sender an owner sees little', async () => {
     const { role, url } = await createReader(api.databaseUrl, api.db)
     const standby = await startStandby(role)
     onTestFinished(() => void standby.stop())
@@ -465,16 +455,16 @@ test.skipIf(isOnCitus)(
     standby.stop()
     expect(await compact.exit).toBe(1)
     expect(compact.stderr()).toContain('The role may not rewrite api_keys')
-  },
-)
+  })
 
-test.skipIf(isOnCitus)('compact fails for a role that may not rewrite the tables', { timeout: 120_000 }, async () => {
-  const { url } = await createReader(api.databaseUrl, api.db)
-  expect(await flowtrailWith({ DATABASE_URL: url })('compact')).toMatchObject({
-    ...{ status: 1, stdout: '' },
-    stderr: expect.stringContaining(
-      'The role may not rewrite api_keys. Connect as the owner of the database and its tables\n',
-    ),
+  test('fails for a role that may not rewrite the tables', async () => {
+    const { url } = await createReader(api.databaseUrl, api.db)
+    expect(await flowtrailWith({ DATABASE_URL: url })('compact')).toMatchObject({
+      ...{ status: 1, stdout: '' },
+      stderr: expect.stringContaining(
+        'The role may not rewrite api_keys. Connect as the owner of the database and its tables\n',
+      ),
+    })
   })
 })
 
