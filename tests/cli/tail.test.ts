@@ -7,7 +7,7 @@ import { run } from '../../src/cli/run.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, type Process, runFlowtrail } from '../support/service.ts'
-import { flowtrailWith, printed, untilPrinted } from './run.ts'
+import { flowtrailWith, printed, temporaryDirectory, untilPrinted } from './run.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
 
@@ -75,7 +75,8 @@ test('fails when the database goes silent', async () => {
 })
 
 test('ends when the project is deleted', async () => {
-  const flowtrail = flowtrailWith({ DATABASE_URL: api.databaseUrl })
+  await using directory = await temporaryDirectory()
+  const flowtrail = flowtrailWith({ DATABASE_URL: api.databaseUrl, DATA_DIR: directory.path })
   await printed(flowtrail('demo', '--project', 'gone', '--entries', '1'))
   const process = runFlowtrail(['tail', '--project', 'gone', '--since', 'start'], { DATABASE_URL: api.databaseUrl })
   onTestFinished(() => kill(process))
