@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import { serviceEnvironment } from './extensions.ts'
 import { isNoWelcome, isServerLog, logSearch } from './log-keys.ts'
@@ -76,14 +77,26 @@ export async function kill({ child, exit }: Process): Promise<void> {
   await exit
 }
 
-/** A port that nothing listened on a moment ago. */
+/** Below the ephemeral ports of Linux and macOS, one of which anything else may be given at any moment. */
+const PORTS = { first: 20_000, end: 32_000 }
+let lastPort = randomInt(PORTS.first, PORTS.end)
+
+/** A port that nothing listens on, and that nothing else is likely to take: each process counts from a random one. */
 export async function freePort(): Promise<number> {
-  const server = createServer()
-  await once(server.listen(0, '127.0.0.1'), 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
+  for (;;) {
+    lastPort = lastPort + 1 < PORTS.end ? lastPort + 1 : PORTS.first
+    const port = lastPort
+    const server = createServer().listen(port, '127.0.0.1')
+    try {
+      await once(server, 'listening')
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
+      continue
+    }
+    server.close()
+    await once(server, 'close')
+    return port
+  }
 }
 
 function collect(stream: NodeJS.ReadableStream | null): () => string {
