@@ -10,6 +10,13 @@ const RECORDS = [
   { type: 'contact', project_id: 'p', contact_id: 'c', identifiers: [] },
 ]
 
+/** What was written to a stream so far, which is read a chunk at a time. */
+function written(stream: PassThrough): string {
+  let text = ''
+  for (let chunk = stream.read(); chunk !== null; chunk = stream.read()) text += chunk
+  return text
+}
+
 /** The status of a command whose output cannot be written, and what it says of that. */
 async function onFullDisk(databaseUrl: string, args: string[], input = '') {
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
@@ -17,7 +24,7 @@ async function onFullDisk(databaseUrl: string, args: string[], input = '') {
   const stderr = new PassThrough()
   const stdin = Readable.from([Buffer.from(input)])
   const status = await run(args, { env: { DATABASE_URL: databaseUrl }, stdin, stdout, stderr })
-  return { status, stderr: String(stderr.read()) }
+  return { status, stderr: written(stderr) }
 }
 
 /** How a command ends that has done its work, but cannot say so. */
@@ -77,5 +84,5 @@ test('a command whose last write fails when it has ended fails, too', async () =
   const env = { DATABASE_URL: database.url }
   const status = await run(['export', '--project', 'p'], { env, stdin: Readable.from([]), stdout, stderr })
   expect(status).toBe(1)
-  expect(String(stderr.read())).toMatch(/(^|\n)flowtrail: ENOSPC: no space left on device, write\n$/)
+  expect(written(stderr)).toMatch(/(^|\n)flowtrail: ENOSPC: no space left on device, write\n$/)
 })
