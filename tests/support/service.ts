@@ -48,21 +48,21 @@ export function runFlowtrail(args: string[], settings: Record<string, string>, r
   return { child, stdout: out, stderr: err, exit }
 }
 
-/** Starts a server, on a free port unless the settings name one, and waits until it accepts requests. */
+/** Starts a server, on any port unless the settings name one, and waits until it accepts requests. */
 export async function startService(settings: Record<string, string>, root = ROOT): Promise<Service> {
-  const PORT = settings.PORT ?? String(await freePort())
-  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT }, root)
-  const listening = new Promise<void>((resolve) => {
+  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', PORT: '0', ...settings }, root)
+  const listening = new Promise<string>((resolve) => {
     service.child.stderr?.on('data', () => {
-      if (service.stderr().includes('Flowtrail is listening')) resolve()
+      const [, url] = /^Flowtrail is listening at (\S+);/m.exec(service.stderr()) ?? []
+      if (url) resolve(new URL(url).port)
     })
   })
   const failed = service.exit.then((status) => {
     throw new Error(`the server ended with ${status}: ${service.stderr()}`)
   })
   failed.catch(() => {})
-  await Promise.race([listening, failed])
-  return { ...service, address: `http://127.0.0.1:${PORT}` }
+  const port = await Promise.race([listening, failed])
+  return { ...service, address: `http://127.0.0.1:${settings.PORT ?? port}` }
 }
 
 /** Reads the metrics of a service. Resolves to what gives the value of one without labels, NaN if there is none. */
