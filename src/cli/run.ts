@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander'
 import type { Context } from './context.ts'
 import { Interrupted } from './interruptible.ts'
-import { describeError, InputError, watchOutput } from './output.ts'
+import { describeError, flush, InputError, watchOutput } from './output.ts'
 import { createProgram } from './program.ts'
 
 const FAILURE = 1
@@ -15,12 +15,18 @@ export async function run(args: readonly string[], context: Context): Promise<nu
   }
   const isBrokenPipe = watchOutput(context.stdout)
   try {
-    await createProgram(context).parseAsync(args, { from: 'user' })
+    await createProgram(context).parseAsync(args, { from: 'user' }).catch(ignoreHelp)
+    await flush(context.stdout)
     return 0
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_ERROR
+    if (error instanceof CommanderError) return USAGE_ERROR
     if (error instanceof Interrupted) return error.isUsual ? error.status : fail(error.status, error.message)
     if (error instanceof InputError) return fail(USAGE_ERROR, error.message)
     return (await isBrokenPipe(error)) ? 0 : fail(FAILURE, describeError(error))
   }
+}
+
+/** @throws the error, unless help or the version was printed */
+function ignoreHelp(error: unknown): void {
+  if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error
 }

@@ -64,6 +64,11 @@ test.skipIf(isOnCitus)('so does one that makes or restores a backup, or rewrites
   expect(await printed(flowtrailWith({ DATABASE_URL: target.url })('projects', 'list'))).toMatch(/^p +p$/m)
 })
 
+test.each(['--version', '--help', 'keys create --help'])('%s fails when it cannot be printed', async (line) => {
+  const failed = { status: 1, stderr: 'flowtrail: ENOSPC: no space left on device, write\n' }
+  expect(await onFullDisk('postgres://flowtrail@127.0.0.1:1/flowtrail', line.split(' '))).toEqual(failed)
+})
+
 test('a command whose last write fails when it has ended fails, too', async () => {
   const database = await createTestDatabase()
   onTestFinished(() => database.drop())
