@@ -67,11 +67,16 @@ export function acceptJsonOnly(app: FastifyInstance, arriving_bytes: Limit = ARR
   )
   app.addHook('preParsing', async (request, reply) => {
     if (request.method === 'GET' || request.method === 'HEAD') return
-    const { 'content-type': type, 'content-encoding': encoding } = request.headers
+    const {
+      'content-type': type,
+      'content-encoding': encoding,
+      'transfer-encoding': transfer = 'chunked',
+    } = request.headers
+    const isCompressed = encoding !== undefined || transfer.toLowerCase() !== 'chunked'
     const isRepeated = Number(request.raw.headersDistinct?.['content-type']?.length) > 1
     const { bodyLimit, config } = request.routeOptions
     const { mediaType = 'application/json' } = config
-    if (encoding !== undefined || isRepeated || (type === undefined ? mediaType === NDJSON : !isOf(mediaType, type))) {
+    if (isCompressed || isRepeated || (type === undefined ? mediaType === NDJSON : !isOf(mediaType, type))) {
       throw unsupportedMediaType(mediaType)
     }
     if (Number(request.headers['content-length']) > bodyLimit) throw payloadTooLarge(bodyLimit)

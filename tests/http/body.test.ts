@@ -184,7 +184,12 @@ const FIELD_ISSUES: [keyof typeof EVENT, string, string, string][] = [
     '/0/value',
     'must be JSON text; as a JSON string this value is "amara@example.com"',
   ],
-  ['identifiers', '[{"key":"a","value":"01"}]', '/0/value', 'must be JSON text; as a JSON string this value is "01"'],
+  [
+    'identifiers',
+    '[{"key":"a","value":"01"}]',
+    '/0/value',
+    'must be JSON text; as a JSON string this value is "01"',
+  ],
   ...['null', '\\"\\"', '{}', '[]', '[1]'].map((value): [keyof typeof EVENT, string, string, string] => [
     'identifiers',
     `[{"key":"a","value":"${value}"}]`,
@@ -362,6 +367,18 @@ test.each(['gzip', 'br', 'identity', ''])('recordCustomEvent refuses a Content-E
   const response = await post(EVENT, { 'content-encoding': encoding })
   expect(response.json().error.code).toBe('unsupported_media_type')
   expect(response.statusCode).toBe(415)
+  await expectNothingWritten()
+})
+
+test.each([
+  ['gzip, chunked', 415],
+  ['chunked', 200],
+  ['Chunked', 200],
+])('recordCustomEvent responds to the Transfer-Encoding "%s" with %i', async (encoding, status) => {
+  const response = await post(EVENT, { 'transfer-encoding': encoding })
+  expect(response.statusCode).toBe(status)
+  if (status === 200) return
+  expect(response.json().error.code).toBe('unsupported_media_type')
   await expectNothingWritten()
 })
 
