@@ -10,9 +10,9 @@ export interface paths {
         /**
          * List modules
          * @description All modules of the project, newest first (by creation time, then by `module_id`, both descending). The list is
-         *     complete: it has neither parameters nor pages. A long one is sent while it is read, without `Content-Length`: a
-         *     response that breaks off is not complete, so repeat the request, and a module whose creation time an import changes
-         *     meanwhile may be missing or come twice.
+         *     complete: it has neither parameters nor pages. A long list is streamed, without `Content-Length`: if the response
+         *     breaks off, repeat the request. A module whose creation time an import changes meanwhile may be missing or appear
+         *     twice.
          *
          *     The key needs the scope `read`.
          */
@@ -198,14 +198,14 @@ export interface paths {
         /**
          * List the events of a project
          * @description The feed: every event of the project, page views and custom events alike, sorted by `position`, which is the
-         *     order in which they were recorded or imported. Whoever has seen a position never finds another event at or before
-         *     it later, whatever the event's `timestamp`; positions have gaps, which are never filled. The events of one import
+         *     order in which they were recorded or imported. Once you have seen a position, no new event appears at or before
+         *     it, whatever the event's `timestamp`; positions have gaps, which are never filled. The events of one import
          *     are sorted by entry, then by `timestamp` and `event_id`.
          *
          *     **Follow it** with `direction=ASC`: every page then has a `Next-Cursor`, the last one and an empty one included.
-         *     Keep it, for ever if need be, and request the next page with it; a walk is at its end for now where `Link` is
-         *     missing. Or keep the greatest `position` of your copy, and begin each walk with it in `after`. With `wait`, an
-         *     empty page is held back until there is an event, so that you need not ask again and again.
+         *     Store it (it never expires) and request the next page with it; when `Link` is missing, you have caught up. Or
+         *     store the greatest `position` of your copy, and start from it with `after`. With `wait`, an empty page is held
+         *     back until there is an event, so that you need not poll.
          *
          *     The key needs the scope `read`.
          */
@@ -254,15 +254,15 @@ export interface paths {
          *     that the event alone would get, and pointers such as `/body/events/3/timestamp`. So look at every `status`: the
          *     response is a `200` even if some events were refused.
          *
-         *     **Safe retries.** Give each event an `idempotency_key`; the header `Idempotency-Key` is that of single events and
-         *     is refused here. Then repeat the events whose result was a `503`, or after a `503` or a lost response all of them,
-         *     with the same keys: what was recorded is not recorded again and gets its first result with `"replayed": true`.
-         *     Keys of batches and of single events are the same keys, and kept as long.
+         *     **Safe retries.** Give each event an `idempotency_key`; the header `Idempotency-Key` is for single events and is
+         *     refused here. Repeat the events whose result was a `503` (if the whole response was a `503` or was lost, all of
+         *     them) with the same keys: what was recorded is not recorded again and gets its first result with
+         *     `"replayed": true`. Batches and single events share one set of keys.
          *
          *     The limits of an event's fields hold in a batch as well, but that of 256 KiB for the body of a single event does not.
          *
-         *     The response is a `503` if no event is recorded and at least one might be after a retry. For the rate limit a
-         *     batch is one request.
+         *     The whole response is a `503` if at least one event would get a `503` and none a `200`. For the rate limit a batch
+         *     is one request.
          *
          *     The key needs the scope `events:write`.
          */
@@ -283,9 +283,9 @@ export interface paths {
         /**
          * List the erasures of a project
          * @description The contacts that the operator has erased, with their identifiers, entries and events, sorted by `position`, which
-         *     is of the same counter as that of events. An erasure has opaque ids only.
+         *     shares one counter with the `position` of events. An erasure has opaque ids only.
          *
-         *     A copy applies an erasure after all events that it has read before: it deletes the contact's events with a smaller
+         *     In a copy, first store all events read before the erasure; then delete the contact's events with a smaller
          *     `position`, and the entries in `entry_ids`. A contact may come back later, when somebody records or imports it
          *     again; its events then have greater positions. **Follow the list** as the feed of events, with `direction=ASC`
          *     and either `cursor` or `after`, and `wait` if you like.
@@ -313,8 +313,8 @@ export interface paths {
         /**
          * Import records
          * @description Imports what a flow runtime of your own does: newline-delimited JSON, one record per line, parents before their
-         *     children unless they are stored already. All of it is imported, or nothing. Visitors' page views are best sent as
-         *     they come, some records every second: they are listed, and in the feed, the next moment.
+         *     children unless they are stored already. All of it is imported, or nothing. Send visitors' page views as they
+         *     happen, a few records every second: they appear in the lists and in the feed at once.
          *
          *     | `type` | required | optional |
          *     |---|---|---|
@@ -327,13 +327,13 @@ export interface paths {
          *
          *     `project_id` may be left out. Keys and values of identifiers are as in `recordCustomEvent`. A page view is an
          *     event of the type `flowpage.viewed` with `view_type`, `page_id`, `page_key` and `page_index`. It does not change
-         *     the `updated_at` of its entry, by which copies find page views, too: send the entry again, with a later one, with
-         *     each page view and when its user data changes. A custom event has the type `custom_event:triggered` and a
+         *     its entry's `updated_at`, by which copies find changes: with each page view, and when user data changes, also send
+         *     the entry, with a later `updated_at`. A custom event has the type `custom_event:triggered` and a
          *     `custom_event_name`, and none of the four fields of a page view. A module needs a published version, whose
-         *     `version_number` is 1 or more and whose `published_at` is not in the future. What an event leaves out is derived:
-         *     the version in effect and the furthest page, of which the three fields `max_page_id`, `max_page_key` and
-         *     `max_page_index` are given together or not at all. A `null` in these or in `total_pages` means that it is not
-         *     known, and nothing is derived. An event of any other type keeps what it is imported with.
+         *     `version_number` is 1 or more and whose `published_at` is not in the future. If an event omits them, the version
+         *     in effect, the furthest page and `total_pages` are derived. Give `max_page_id`, `max_page_key` and
+         *     `max_page_index` together or not at all. A `null` in these or in `total_pages` means "unknown", and nothing is
+         *     derived. An event of any other type keeps what it is imported with.
          *
          *     An event's `timestamp` is at most 24 hours ahead. `json_string`, `entry_data` and `custom_event_props` are strings
          *     of JSON text, the last one of an object, as in `recordCustomEvent`. `event_type`, `view_type` and
@@ -351,8 +351,8 @@ export interface paths {
          *
          *     The first bad line is reported by its number, such as `/body/3/page_index` on the third line, and nothing is
          *     imported. A line that is invalid by itself (a `400`) comes before one that contradicts what is stored or another
-         *     line (a `409`). The response is a `503` if the operator's limit of imports at once is reached. For the rate limit an
-         *     import is one request.
+         *     line (a `409`). The response is a `503` if too many imports are running, of the project or in all. For the rate
+         *     limit an import is one request.
          *
          *     The key needs the scope `import`.
          */
@@ -457,7 +457,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed.
+             * @description When the entry's user data or page views last changed, as imports of the entry say. Recording an event or importing
+             *     a page view does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description The user data collected in the run, a JSON value stored as a string. */
@@ -482,7 +483,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed.
+             * @description When the entry's user data or page views last changed, as imports of the entry say. Recording an event or importing
+             *     a page view does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description All pages viewed in the entry, oldest first. */
@@ -640,7 +642,7 @@ export interface components {
             custom_event_props?: string;
             /**
              * Format: date-time
-             * @description When the event was recorded or imported. It does not sort events as `position` does.
+             * @description When the event was recorded or imported. Its order may differ from that of `position`.
              */
             recorded_at: IsoTimestamp;
             /**
@@ -730,7 +732,7 @@ export interface components {
             custom_event_props: string;
             /** @description What the contact is known by. */
             identifiers: components["schemas"]["ContactIdentifier"][];
-            /** @description As the header `Idempotency-Key` of a single event, with which it shares its keys. */
+            /** @description Like the header `Idempotency-Key` of a single event; both share one set of keys. */
             idempotency_key?: string;
         };
         /**
@@ -956,8 +958,8 @@ export interface components {
             };
         };
         /**
-         * @description The request is invalid as a whole. `error.details` says where, and how to fix it. Nothing was written. An invalid
-         *     event is no such fault; it has a result.
+         * @description The request is invalid as a whole. `error.details` says where, and how to fix it. Nothing was written. A single
+         *     invalid event does not cause this; it gets a result of its own.
          */
         InvalidBatch: {
             headers: {
@@ -1215,9 +1217,9 @@ export interface components {
             };
         };
         /**
-         * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. After
-         *     this response to a `POST`, the event may be recorded; repeat the request with the same `Idempotency-Key`, or a batch
-         *     with the same `idempotency_key` of each event.
+         * @description The service is temporarily unavailable: its database cannot be reached, or it is overloaded or stopping. A `POST`
+         *     may have been carried out nevertheless; repeat it with the same `Idempotency-Key`, a batch with the same
+         *     `idempotency_key` of each event, an import as it is.
          */
         ServiceUnavailable: {
             headers: {
@@ -1280,9 +1282,9 @@ export interface components {
         After: number;
         /**
          * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. A
-         *     page that was held back has at most 16 events, and a `Link` if there are more; it may be empty before the time is
-         *     over when the service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
-         *     waiting requests of a project get a `503`.
+         *     page that was held back has at most 16 events, and a `Link` if there are more; when the service is about to stop,
+         *     an empty page may come early. Set the timeouts of your client and of proxies a few seconds longer. If too many
+         *     requests of a project wait, further ones get a `503`.
          */
         Wait: number;
         /**
@@ -1292,16 +1294,16 @@ export interface components {
         AfterErasure: number;
         /**
          * @description Long polling: how many seconds to hold back an empty page until there is an erasure. Only with `direction=ASC`.
-         *     For the rest as in `listProjectEvents`.
+         *     Otherwise as in `listProjectEvents`.
          */
         WaitForErasure: number;
         /** @description One or more entity tags, or `*`. If the resource still has one of them, the response is `304`. */
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
-         * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-         *     event, unless the operator of the service has keys forgotten after a number of days, which is at least one: ask.
-         *     Once an event is recorded, the same key with the same event returns the first response again, and with another
-         *     event a `422`. After an error the key is free. So is a forgotten one: with it, the same event is recorded again.
+         * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
+         *     or for a number of days (at least one) if the operator has set that: ask. Once an event is recorded, the same key
+         *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
+         *     (after a `503`, the event may be recorded). So is an expired key: with it, the same event is recorded again.
          */
         IdempotencyKey: string;
     };
@@ -1417,8 +1419,8 @@ export interface components {
          */
         IdempotentReplayed: "true";
         /**
-         * @description Present if the service reads from several servers: an opaque token, which stands for this write and all before it.
-         *     Send it in a header of the same name with a read that must have what was written.
+         * @description Present if the service reads from several database servers: an opaque token for this write and all before it. Send
+         *     it in a header of the same name with a read that must see this write.
          * @example 25769803776
          */
         ConsistencyToken: string;
@@ -1860,9 +1862,9 @@ export interface operations {
                 after?: components["parameters"]["After"];
                 /**
                  * @description Long polling: how many seconds to hold back an empty page until there is an event. Only with `direction=ASC`. A
-                 *     page that was held back has at most 16 events, and a `Link` if there are more; it may be empty before the time is
-                 *     over when the service is about to stop. Give your client, and proxies between, a timeout that is some seconds longer. Too many
-                 *     waiting requests of a project get a `503`.
+                 *     page that was held back has at most 16 events, and a `Link` if there are more; when the service is about to stop,
+                 *     an empty page may come early. Set the timeouts of your client and of proxies a few seconds longer. If too many
+                 *     requests of a project wait, further ones get a `503`.
                  */
                 wait?: components["parameters"]["Wait"];
             };
@@ -1907,10 +1909,10 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the
-                 *     event, unless the operator of the service has keys forgotten after a number of days, which is at least one: ask.
-                 *     Once an event is recorded, the same key with the same event returns the first response again, and with another
-                 *     event a `422`. After an error the key is free. So is a forgotten one: with it, the same event is recorded again.
+                 * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
+                 *     or for a number of days (at least one) if the operator has set that: ask. Once an event is recorded, the same key
+                 *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
+                 *     (after a `503`, the event may be recorded). So is an expired key: with it, the same event is recorded again.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
@@ -2022,7 +2024,7 @@ export interface operations {
                 after?: components["parameters"]["AfterErasure"];
                 /**
                  * @description Long polling: how many seconds to hold back an empty page until there is an erasure. Only with `direction=ASC`.
-                 *     For the rest as in `listProjectEvents`.
+                 *     Otherwise as in `listProjectEvents`.
                  */
                 wait?: components["parameters"]["WaitForErasure"];
             };

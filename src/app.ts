@@ -205,7 +205,7 @@ function startPruning(app: FastifyInstance, { db, ...options }: NonNullable<AppP
       const advice = adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
       app.log.warn(
         { err: error, ...run },
-        `old Idempotency-Keys are not deleted; in an hour it is tried again. ${advice}`,
+        `old Idempotency-Keys could not be deleted; the next attempt is in an hour. ${advice}`,
       )
     } else if (deleted > 0) app.log.info(run, 'deleted old Idempotency-Keys')
   })

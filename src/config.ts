@@ -135,7 +135,7 @@ function parsePostgresUrl(text: string): string {
   // The driver alone also accepts other forms, such as a socket path.
   if (!/^postgres(ql)?:\/\//.test(text)) throw new Error(form)
   const url = /[?&]uselibpqcompat=true/.test(text) ? text : text.replace(OLD_SSL_MODE, '$1verify-full')
-  if (/[?&]pgbouncer=(?!true(&|$))/.test(url)) throw new Error('its pgbouncer must be true, or left out')
+  if (/[?&]pgbouncer=(?!true(&|$))/.test(url)) throw new Error('its parameter pgbouncer must be true or omitted')
   try {
     new pg.Client(url)
     return url

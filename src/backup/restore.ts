@@ -87,7 +87,7 @@ async function migrateLike(db: Database, pool: pg.Pool, { migrations }: BackupHe
   const known = await knownMigrations()
   const newer = migrations.filter((name) => !known.includes(name))
   if (newer.length > 0)
-    throw new BackupError(`has the schema of a newer release (${newer.join(', ')}). Restore it with that`)
+    throw new BackupError(`has the schema of a newer release (${newer.join(', ')}). Restore it with that release`)
   const applied = await withClient(pool, readMigrations)
   if (!applied.every((name) => migrations.includes(name))) throw otherSchema()
   const last = migrations.at(-1)

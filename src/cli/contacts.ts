@@ -58,7 +58,7 @@ async function requireContact(db: Database, projectId: string, contactId: string
 
 export function contactsCommand(context: Context): Command {
   const { env, stdout, stderr } = context
-  const contacts = new Command('contacts').description('find a contact, write all that is stored of it, or erase it')
+  const contacts = new Command('contacts').description('find, export or erase a contact')
   contacts
     .command('find')
     .description('find the contact that has an identifier')

@@ -25,13 +25,14 @@ async function readKey(file: string): Promise<string> {
   const text = await readFile(file, 'utf8').catch(({ code, message }: NodeJS.ErrnoException) => {
     throw new CommandError(code === 'ENOENT' ? `There is no key in ${file}: ${HOW_TO_GET_A_KEY}` : message)
   })
-  if (!parseKey(text.trim())) throw new CommandError(`What is in ${file} is no API key: ${HOW_TO_GET_A_KEY}`)
+  if (!parseKey(text.trim())) throw new CommandError(`${file} does not contain an API key: ${HOW_TO_GET_A_KEY}`)
   return text.trim()
 }
 
 /** What is set is not repeated: it may be a key with something else. */
 function keyOf(text: string): string {
-  if (!parseKey(text.trim())) throw new InputError('FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints')
+  if (!parseKey(text.trim()))
+    throw new InputError('FLOWTRAIL_KEY is not an API key; set one that flowtrail keys create has printed')
   return text.trim()
 }
 
@@ -39,11 +40,11 @@ function urlOf(text: string): string {
   try {
     return serverUrl(text)
   } catch (error) {
-    throw new InputError(`FLOWTRAIL_URL is set wrongly. ${(error as Error).message}`)
+    throw new InputError(`FLOWTRAIL_URL is invalid. ${(error as Error).message}`)
   }
 }
 
-const endOf = (visitors: number) => (Number.isFinite(visitors) ? `there were ${visitors}` : 'Ctrl-C')
+const endOf = (visitors: number) => (Number.isFinite(visitors) ? `${visitors} have come` : 'Ctrl-C')
 
 /**
  * Simulates visitors of a running server until all have gone, or until a stop signal.
@@ -80,7 +81,7 @@ export async function runLiveDemo(
   }
   try {
     await demo.begin()
-    await print(stdout, `Visitors come to project ${projectId} at ${url}, until ${endOf(visitors)}\n`)
+    await print(stdout, `Simulating visitors to project ${projectId} at ${url}, until ${endOf(visitors)}\n`)
     timer = setInterval(() => progress.update(demo.counts), PROGRESS_INTERVAL_ms)
     await demo.run(stop.signal)
   } catch (error) {

@@ -93,16 +93,16 @@ interface DemoCommandOptions {
 
 export const demoCommand = ({ env, stdout, stderr }: Context) =>
   new Command('demo')
-    .description('load a realistic, reproducible project and print an API key for it; or let it live')
+    .description('load a realistic, reproducible project and print an API key for it, or simulate its visitors')
     .option('--project <id>', 'project id', resourceId, DEMO.projectId)
     .option('--entries <n>', 'number of entries, with about ten events each', count, 400)
     .addOption(
       new Option('--live', 'simulate visitors of a running server until Ctrl-C, over its API').conflicts('entries'),
     )
-    .addOption(liveOption('--rate <n>', 'how many visitors begin in a second', rate, 1))
-    .addOption(liveOption('--speed <n>', 'how many times faster than people they are', rate, 1))
+    .addOption(liveOption('--rate <n>', 'new visitors per second', rate, 1))
+    .addOption(liveOption('--speed <n>', 'how many times faster than real people they act', rate, 1))
     .addOption(liveOption('--visitors <n>', 'end after this number of visitors', count))
-    .addOption(liveOption('--seed <n>', 'what the visitors do depends on it alone', count, 1))
+    .addOption(liveOption('--seed <n>', 'random seed; the same seed repeats what the visitors do', count, 1))
     .addOption(
       liveOption(
         '--url <url>',

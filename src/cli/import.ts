@@ -30,12 +30,12 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
         await onDatabase(config, stderr, async (_, url, signal) => {
           const summary = await load(url, handle, { stdin, stderr }, { onImported, signal })
           if (summary.duplicate_lines > 0) {
-            stderr.write(`Lines about a record of an earlier line: ${summary.duplicate_lines}\n`)
+            stderr.write(`Lines that repeat a record of an earlier line: ${summary.duplicate_lines}\n`)
           }
           for (const { project_id, key, count } of summary.type_mismatches.slice(0, MAX_MISMATCHES)) {
             stderr.write(
-              `Identifiers ${printable(key)} of project ${project_id} that are text where another contact's is a number ` +
-                `or boolean, or the other way round: ${count}. See docs/recording.md#identifiers\n`,
+              `Identifiers ${printable(key)} of project ${project_id} whose value another contact has as another JSON type ` +
+                `(perhaps one person as two contacts): ${count}. See docs/recording.md#identifiers\n`,
             )
           }
           const rows = rowsOf(summary)

@@ -145,7 +145,7 @@ export function keysCommand({ env, stdout, stderr }: Context): Command {
           throw error
         })
         // That of a key which was rotated before is the end of its overlap, which nobody means to inherit.
-        if (expires_at !== null) stderr.write(`It expires at ${expires_at}, as key ${id} was to\n`)
+        if (expires_at !== null) stderr.write(`The new key expires at ${expires_at}, as key ${id} would have\n`)
       }),
     )
   return keys

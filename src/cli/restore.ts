@@ -19,7 +19,7 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
   new Command('restore')
     .description('restore a backup into an empty database: all of it or nothing')
     .argument('<file>', 'path of the file, or - for standard input')
-    .option('--check', 'only check that the backup is whole')
+    .option('--check', 'only check that the backup is complete and undamaged')
     .action(async (file: string, { check }: { check?: boolean }) => {
       const config = readConfig(env)
       const handle = file === STDIO ? undefined : await openFile(file).catch(refuse)

@@ -17,7 +17,7 @@ export async function checkDocument(address: string): Promise<Finding> {
     const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
     served = (await response.json()) as ApiDocument | null
   } catch {
-    return ok(`${installed.info?.version} is installed; no server of it runs at ${address}`)
+    return ok(`${installed.info?.version} is installed; no server runs at ${address}`)
   }
   return judgeDocument(installed, served, address)
 }
@@ -33,7 +33,7 @@ export function judgeDocument(installed: ApiDocument, served: ApiDocument | null
   }
   return isDeepStrictEqual(comparable(installed), comparable(served))
     ? ok(`${version} is installed, and served at ${address}`)
-    : warning(`${address} serves another ${version} than the one that is installed`, restart)
+    : warning(`${address} serves a ${version} that differs from the installed one`, restart)
 }
 
 /** Without what depends on the server's address. */

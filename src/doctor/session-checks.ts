@@ -170,7 +170,7 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
       ]
       if (grants.length > 0) {
         const all = grants.map((grant) => `GRANT ${grant} TO ${role}`).join('; ')
-        return error(`${role} lacks ${grants.length} of those that the server needs`, all)
+        return error(`${role} lacks ${grants.length} privileges that the server needs`, all)
       }
       const lacking = [
         ...(deletes ? [] : [`DELETE${deletesKeys ? ' on others' : ''}, which contacts erase and projects delete need`]),
@@ -193,7 +193,7 @@ function judgeConnections(
   }: Config,
 ): Finding {
   if (databaseUrl !== undefined && usesPooler(databaseUrl))
-    return ok("those of the pooler count, which PostgreSQL's hide")
+    return ok("not checked: the pooler's connection limits apply, which PostgreSQL does not show")
   const deletesKeys = idempotencyRetention_days !== undefined
   const hasReplicas = databaseReplicaUrls.length > 0
   const needed = workers * (read + write + imports + (hasReplicas ? 1 : 0)) + (deletesKeys ? 1 : 0)

@@ -49,7 +49,7 @@ export function canonicalValue(text: string): CanonicalValue {
   try {
     value = JSON.parse(text)
   } catch {
-    return { ok: false, issue: `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}` }
+    return { ok: false, issue: `must be JSON text; to send it as a string, quote it: ${JSON.stringify(text)}` }
   }
   if (typeof value === 'boolean') return { ok: true, canonical: `b${value}` }
   if (typeof value === 'number') {

@@ -4,16 +4,16 @@ export interface Wait<Result> {
   cancel: () => void
 }
 
-/** The leave of a read to hold data in memory. */
+/** A read's permission to hold data in memory. */
 export interface ReadLease {
   /**
-   * Waits until the read may hold as many bytes, instead of those that it was admitted with, for large values.
+   * Waits until the read may hold this many bytes, instead of those it was admitted with, for large values.
    * @throws ApiError service_unavailable when that takes too long or the client is gone; Error for more than a string can hold
    */
   extend(bytes: number): Promise<void>
 
   /**
-   * Waits until a read that holds nothing yet, has paused, or has sent what it held, may hold as many bytes.
+   * Waits until a read that holds nothing yet, has paused, or has sent what it held may hold this many bytes.
    * @throws ApiError service_unavailable when that takes too long or the client is gone
    */
   begin(bytes: number): Promise<void>

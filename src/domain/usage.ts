@@ -16,19 +16,19 @@ export class Usage {
     this.#limit = limit
   }
 
-  /** Whether a project may use as much in addition. More than its share counts as the share. */
+  /** Whether a project may use this much more. An amount above its share counts as the share. */
   hasShare(project: string, amount: number): boolean {
     const { project: share } = this.#limit
     return (this.#byProject.get(project) ?? 0) + Math.min(amount, share) <= share
   }
 
-  /** Whether all projects leave room for as much. */
+  /** Whether the total leaves room for this much more. */
   hasRoom(amount: number): boolean {
     const { all, project: share } = this.#limit
     return this.total + Math.min(amount, share) <= all
   }
 
-  /** Whether neither the project's share nor the room of all is in the way of as much. */
+  /** Whether this much more exceeds neither the project's share nor the total. */
   fits(project: string, amount: number): boolean {
     return this.hasShare(project, amount) && this.hasRoom(amount)
   }

@@ -217,6 +217,6 @@ function whereFrom(message: string): string {
 }
 
 export const tooManyValues = (max: number) =>
-  malformedRequest(`The body has more than ${max} fields and items, which no valid one has.`)
+  malformedRequest(`The body must have at most ${max} fields and items in all.`)
 
 export const missingBody = () => malformedRequest('A JSON body is required; the request has none.')

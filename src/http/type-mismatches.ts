@@ -10,7 +10,7 @@ const MAX_PROJECTS = 1_000
 
 /**
  * Tells the operator of identifiers that probably split a contact in two (docs/recording.md#identifiers): each is counted, and
- * one a minute and project is logged, without its value.
+ * at most one a minute is logged for each project, without its value.
  *
  * @param now milliseconds of a clock that is never set
  */

@@ -111,8 +111,7 @@ function batchValidator(schema: Schema, name: string, { items, ...array }: Schem
   const issuesOfItem = (pointer: string, item: unknown): ValidationIssue[] => {
     if (!isObject(item)) return [{ pointer, message: 'must be a JSON object' }]
     // As of the body of a single one.
-    if (hasManyValues(item))
-      return [{ pointer, message: `has more than ${MAX_VALUES} fields and items, which no valid one has` }]
+    if (hasManyValues(item)) return [{ pointer, message: `must have at most ${MAX_VALUES} fields and items in all` }]
     return check(pointer, item)
   }
   const checkItems = async (items: unknown[]) => {

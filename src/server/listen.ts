@@ -38,7 +38,9 @@ async function explained<T>(attempt: (host: string) => Promise<T>, { host, port 
       )
     if (code === 'EACCES') throw new Error(`Port ${port} requires privileges. Set ${prefix}PORT to one above 1023`)
     if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
-      throw new Error(`${prefix}HOST ${host} is not an address of this machine`)
+      throw new Error(
+        `${prefix}HOST ${host} is not an address of this machine. Set it to one, such as 127.0.0.1, or to 0.0.0.0 for all`,
+      )
     throw error
   }
 }

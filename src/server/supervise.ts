@@ -26,6 +26,6 @@ export function serve(config: Config, options: ServeOptions = {}): Promise<void>
     const url = await Promise.race([workers.listening, workers.failure, stopping])
     if (url !== undefined) options.onListening?.(url)
     await Promise.race([workers.failure, stopping])
-    log.info('stopping: the workers')
+    log.info('stopping: waiting for the workers')
   })
 }

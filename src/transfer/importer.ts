@@ -47,8 +47,8 @@ const DEFAULTS: ImporterOptions = {
 }
 
 /**
- * Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections, which a body takes
- * when a full batch has arrived, or its end.
+ * Imports the records of requests (docs/semantics.md#import): as many at once as its pool has connections. An import takes one
+ * when a full batch, or the end of its body, has arrived.
  */
 export class Importer {
   readonly #pool: pg.Pool

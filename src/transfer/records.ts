@@ -389,7 +389,7 @@ function readRecord(line: string, limits: Limits): ImportRecord {
   if (limits.project_id !== undefined) {
     if (object.project_id === undefined) object.project_id = limits.project_id
     if (object.project_id !== limits.project_id) {
-      throw new InvalidField('/project_id', 'must be the project of the path; leave it out')
+      throw new InvalidField('/project_id', 'must be the project in the path; correct it or leave it out')
     }
   }
 

@@ -439,7 +439,7 @@ describe('restore', () => {
     await query(source.url, "INSERT INTO kysely_migration VALUES ('9999-future', now()::text)")
     await printed(flowtrailWith({ DATABASE_URL: source.url })('backup', name))
     expect(await restoreTo(target, name)).toEqual(
-      refusal(`${name} has the schema of a newer release \\(9999-future\\). Restore it with that`),
+      refusal(`${name} has the schema of a newer release \\(9999-future\\). Restore it with that release`),
     )
     expect(await restoreTo(target, `${name}.gz`)).toEqual(refusal(`File ${name}.gz does not exist`))
     expect(await restoreTo(target, directory.path)).toEqual(

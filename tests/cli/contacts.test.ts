@@ -83,7 +83,7 @@ describe('contacts find', () => {
     ['a="b"="c"', 1, 'No contact of project acme has this identifier'],
     ['email', 2, `Expected a key and JSON, such as 'email="a@example.com"'`],
     ['="a"', 2, 'Its key must be 1 to 128 characters long'],
-    ['email=a@b.c', 2, 'must be JSON text; as a JSON string this value is "a@b.c". Quote it for the shell, too'],
+    ['email=a@b.c', 2, 'must be JSON text; to send it as a string, quote it: "a@b.c". Quote it for the shell, too'],
   ])('%s exits with %i', async (identifier, status, message) => {
     const outcome = await find(identifier)
     expect(outcome).toMatchObject({ status, stdout: '' })

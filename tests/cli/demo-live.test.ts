@@ -132,7 +132,7 @@ test('records that contradict what is stored are reported, and the others sent',
   const before = await app.db.selectFrom('entries').select('entry_id').execute()
   const { status, stdout, stderr } = await live({ url: await app.listen(), key: app.key }, ...FAST, '--visitors', '5')
   expect(status).toBe(0)
-  expect(stdout).toMatch(/^Visitors come to project demo at .*, until there were 5\n5 visitors/)
+  expect(stdout).toMatch(/^Simulating visitors to project demo at .*, until 5 have come\n5 visitors/)
   expect(stderr).toMatch(/^flowtrail: .*\/body\/\d+\/saved_at.* a saved version cannot change/m)
   const after = await app.db.selectFrom('entries').select('entry_id').execute()
   expect(after.length - before.length).toBe(5)
@@ -156,7 +156,9 @@ test('an outage loses nothing, and Ctrl-C sends what has happened', async () => 
   visitors.child.kill('SIGINT')
   expect(await visitors.exit).toBe(0)
   const [, count, events] =
-    /^Visitors come .* until Ctrl-C\n(\d+) visitors, \d+ records, (\d+) custom events\n$/.exec(visitors.stdout()) ?? []
+    /^Simulating visitors .* until Ctrl-C\n(\d+) visitors, \d+ records, (\d+) custom events\n$/.exec(
+      visitors.stdout(),
+    ) ?? []
   expect(await totals(app)).toMatch(new RegExp(`^${count} visitors, \\d+ page views, ${events} custom events$`))
   second.child.kill('SIGTERM')
   await second.exit
@@ -209,21 +211,21 @@ test('a wrong key, project or address is said at once', async () => {
 })
 
 test.each([
-  ['FLOWTRAIL_KEY', 'ft_…', 'FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints'],
+  ['FLOWTRAIL_KEY', 'ft_…', 'FLOWTRAIL_KEY is not an API key; set one that flowtrail keys create has printed'],
   [
     'FLOWTRAIL_KEY',
     `It expires\n${formatKey(generateKey())}`,
-    'FLOWTRAIL_KEY is no API key, such as flowtrail keys create prints',
+    'FLOWTRAIL_KEY is not an API key; set one that flowtrail keys create has printed',
   ],
   [
     'FLOWTRAIL_URL',
     'localhost:3000',
-    'FLOWTRAIL_URL is set wrongly. Expected an http or https URL, such as http://127.0.0.1:3000.',
+    'FLOWTRAIL_URL is invalid. Expected an http or https URL, such as http://127.0.0.1:3000.',
   ],
   [
     'FLOWTRAIL_URL',
     'http://user:secret@localhost',
-    'FLOWTRAIL_URL is set wrongly. Expected an http or https URL, such as http://127.0.0.1:3000.',
+    'FLOWTRAIL_URL is invalid. Expected an http or https URL, such as http://127.0.0.1:3000.',
   ],
 ])('%s=%j is refused, and not repeated', async (name, value, message) => {
   const settings = { FLOWTRAIL_KEY: formatKey(generateKey()), [name]: value }
@@ -247,7 +249,7 @@ test('a key file that cannot be read, or has no key, is said', async () => {
   await writeFile(file, 'no key')
   const flowtrail = flowtrailWith({ DATA_DIR })
   expect((await flowtrail('demo', '--live')).stderr).toBe(
-    `flowtrail: What is in ${file} is no API key: load the project with flowtrail demo, or set FLOWTRAIL_KEY\n`,
+    `flowtrail: ${file} does not contain an API key: load the project with flowtrail demo, or set FLOWTRAIL_KEY\n`,
   )
   await rm(file)
   await mkdir(file)

@@ -247,6 +247,6 @@ test('a server that serves another document has a warning', async () => {
   expect(paths).toEqual(['/api/openapi.json', '/api/openapi.json'])
   expect((await doctor(nowhere, { HOST: '::1' })).document).toMatchObject({
     status: 'ok',
-    finding: expect.stringMatching(/no server of it runs at http:\/\/\[::1\]:\d+$/),
+    finding: expect.stringMatching(/no server runs at http:\/\/\[::1\]:\d+$/),
   })
 })

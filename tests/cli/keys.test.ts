@@ -171,7 +171,7 @@ describe('keys rotate', () => {
     expect((await listed(ending)).expires_at).toBe(expires_at)
     expect((await listed(successor.trimEnd())).expires_at).toBe(expires_at)
     // Whoever has rotated it twice would not expect that.
-    expect(stderr).toBe(`It expires at ${expires_at}, as key ${idOf(ending)} was to\n`)
+    expect(stderr).toBe(`The new key expires at ${expires_at}, as key ${idOf(ending)} would have\n`)
   })
 })
 

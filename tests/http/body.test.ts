@@ -30,7 +30,7 @@ async function expectNothingWritten(): Promise<void> {
 }
 
 const KNOWN = 'module_id, timestamp, custom_event_name, custom_event_props, identifiers'
-const TOO_MANY = 'The body has more than 200 fields and items, which no valid one has.'
+const TOO_MANY = 'The body must have at most 200 fields and items in all.'
 const deep = (levels: number) => '['.repeat(levels) + ']'.repeat(levels)
 const bytes = (before: string, odd: number[], after: string) =>
   Buffer.concat([Buffer.from(before), Buffer.from(odd), Buffer.from(after)])
@@ -182,13 +182,13 @@ const FIELD_ISSUES: [keyof typeof EVENT, string, string, string][] = [
     'identifiers',
     '[{"key":"a","value":"amara@example.com"}]',
     '/0/value',
-    'must be JSON text; as a JSON string this value is "amara@example.com"',
+    'must be JSON text; to send it as a string, quote it: "amara@example.com"',
   ],
   [
     'identifiers',
     '[{"key":"a","value":"01"}]',
     '/0/value',
-    'must be JSON text; as a JSON string this value is "01"',
+    'must be JSON text; to send it as a string, quote it: "01"',
   ],
   ...['null', '\\"\\"', '{}', '[]', '[1]'].map((value): [keyof typeof EVENT, string, string, string] => [
     'identifiers',

@@ -496,7 +496,7 @@ describe('a bad line', () => {
     const { fail, dump } = inProject('nothing')
     const many = Array.from({ length: 5000 }, (_, i) => contact(`c${i}`, [{ key: 'n', value: `${i}` }]))
     expect(await fail(project(), ...many, contact('bad', [{ key: 'n', value: 'x' }]), ...many)).toBe(
-      'line 5002: /identifiers/0/value: must be JSON text; as a JSON string this value is "x"',
+      'line 5002: /identifiers/0/value: must be JSON text; to send it as a string, quote it: "x"',
     )
     await expect(dump()).rejects.toThrow('project "nothing" does not exist')
   })

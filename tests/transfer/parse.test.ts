@@ -112,7 +112,7 @@ describe('parseLine, for records of one project,', () => {
   })
 
   test.for([
-    ['another project', { ...CONTACT, project_id: 'other' }, '/project_id', 'must be the project of the path'],
+    ['another project', { ...CONTACT, project_id: 'other' }, '/project_id', 'must be the project in the path'],
     ['the project itself', PROJECT, '/type', 'must be one of group, module, module_version, contact, entry, event'],
   ] as const)('rejects %s', ([, record, field, message]) => {
     expect(parseIn(record)).toEqual({ ok: false, issue: { field, message: expect.stringContaining(message) } })

@@ -149,7 +149,7 @@ test.each<[string, string[], string]>([
   [
     'DATABASE_URL',
     ['postgres://db/x?pgbouncer=1', 'postgres://db/x?pgbouncer=&a=b'],
-    'its pgbouncer must be true, or left out',
+    'its parameter pgbouncer must be true or omitted',
   ],
   [
     'DATABASE_URL',

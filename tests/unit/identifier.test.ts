@@ -81,7 +81,7 @@ describe('canonicalValue rejects', () => {
       '1,000',
     ]
       .concat('a@example.com', '-', '\u00a01', '١')
-      .map((text) => [text, `must be JSON text; as a JSON string this value is ${JSON.stringify(text)}`]),
+      .map((text) => [text, `must be JSON text; to send it as a string, quote it: ${JSON.stringify(text)}`]),
     [`"${'a'.repeat(1023)}"`, TOO_LONG],
     ['1'.repeat(1025), TOO_LONG],
     [`"${'😀'.repeat(1023)}"`, TOO_LONG],
