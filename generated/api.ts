@@ -314,7 +314,7 @@ export interface paths {
          * Import records
          * @description Imports what a flow runtime of your own does: newline-delimited JSON, one record per line, parents before their
          *     children unless they are stored already. All of it is imported, or nothing. Send visitors' page views as they
-         *     happen, a few records every second: they appear in the lists and in the feed at once.
+         *     happen, a few records every second: they appear in the lists and in the feed immediately.
          *
          *     | `type` | required | optional |
          *     |---|---|---|
@@ -457,8 +457,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed, as imports of the entry say. Recording an event or importing
-             *     a page view does not change it.
+             * @description When the entry's user data or page views last changed, as imports of the entry say; until one does, when an event
+             *     created it. Recording another event or importing a page view does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description The user data collected in the run, a JSON value stored as a string. */
@@ -483,8 +483,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed, as imports of the entry say. Recording an event or importing
-             *     a page view does not change it.
+             * @description When the entry's user data or page views last changed, as imports of the entry say; until one does, when an event
+             *     created it. Recording another event or importing a page view does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description All pages viewed in the entry, oldest first. */
@@ -1147,7 +1147,7 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
-        /** @description The body is not `application/json` in UTF-8, or has a `Content-Encoding`. */
+        /** @description The body is not `application/json` in UTF-8, or has a `Content-Encoding`, or a `Transfer-Encoding` other than `chunked`. */
         UnsupportedMediaType: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -1160,7 +1160,7 @@ export interface components {
                 "application/json": components["schemas"]["ErrorBody"];
             };
         };
-        /** @description The body is not `application/x-ndjson` in UTF-8, or has a `Content-Encoding`. */
+        /** @description The body is not `application/x-ndjson` in UTF-8, or has a `Content-Encoding`, or a `Transfer-Encoding` other than `chunked`. */
         UnsupportedImport: {
             headers: {
                 "X-Request-Id": components["headers"]["RequestId"];
@@ -1301,9 +1301,9 @@ export interface components {
         IfNoneMatch: components["schemas"]["EntityTags"];
         /**
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
-         *     or for a number of days (at least one) if the operator has set that: ask. Once an event is recorded, the same key
+         *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
          *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-         *     (after a `503`, the event may be recorded). So is an expired key: with it, the same event is recorded again.
+         *     (but after a `503`, the event may have been recorded). So is an expired key: with it, the same event is recorded again.
          */
         IdempotencyKey: string;
     };
@@ -1910,9 +1910,9 @@ export interface operations {
             header?: {
                 /**
                  * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
-                 *     or for a number of days (at least one) if the operator has set that: ask. Once an event is recorded, the same key
+                 *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
                  *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-                 *     (after a `503`, the event may be recorded). So is an expired key: with it, the same event is recorded again.
+                 *     (but after a `503`, the event may have been recorded). So is an expired key: with it, the same event is recorded again.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };

@@ -44,7 +44,7 @@ function urlOf(text: string): string {
   }
 }
 
-const endOf = (visitors: number) => (Number.isFinite(visitors) ? `${visitors} have come` : 'Ctrl-C')
+const endOf = (visitors: number) => (Number.isFinite(visitors) ? `there have been ${visitors}` : 'Ctrl-C')
 
 /**
  * Simulates visitors of a running server until all have gone, or until a stop signal.

@@ -30,7 +30,7 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
         await onDatabase(config, stderr, async (_, url, signal) => {
           const summary = await load(url, handle, { stdin, stderr }, { onImported, signal })
           if (summary.duplicate_lines > 0) {
-            stderr.write(`Lines that repeat a record of an earlier line: ${summary.duplicate_lines}\n`)
+            stderr.write(`Lines about the same record as an earlier line: ${summary.duplicate_lines}\n`)
           }
           for (const { project_id, key, count } of summary.type_mismatches.slice(0, MAX_MISMATCHES)) {
             stderr.write(

@@ -14,9 +14,13 @@ export async function run(args: readonly string[], context: Context): Promise<nu
     return status
   }
   const isBrokenPipe = watchOutput(context.stdout)
+  const onHelp = (error: unknown) => {
+    if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error
+    // Nobody has waited for what it wrote, help or the version.
+    return flush(context.stdout)
+  }
   try {
-    await createProgram(context).parseAsync(args, { from: 'user' }).catch(ignoreHelp)
-    await flush(context.stdout)
+    await createProgram(context).parseAsync(args, { from: 'user' }).catch(onHelp)
     return 0
   } catch (error) {
     if (error instanceof CommanderError) return USAGE_ERROR
@@ -24,9 +28,4 @@ export async function run(args: readonly string[], context: Context): Promise<nu
     if (error instanceof InputError) return fail(USAGE_ERROR, error.message)
     return (await isBrokenPipe(error)) ? 0 : fail(FAILURE, describeError(error))
   }
-}
-
-/** @throws the error, unless help or the version was printed */
-function ignoreHelp(error: unknown): void {
-  if (!(error instanceof CommanderError) || error.exitCode !== 0) throw error
 }

@@ -170,7 +170,7 @@ export const SESSION_CHECKS: readonly SessionCheck[] = [
       ]
       if (grants.length > 0) {
         const all = grants.map((grant) => `GRANT ${grant} TO ${role}`).join('; ')
-        return error(`${role} lacks ${grants.length} privileges that the server needs`, all)
+        return error(`${role} lacks privileges that the server needs`, all)
       }
       const lacking = [
         ...(deletes ? [] : [`DELETE${deletesKeys ? ' on others' : ''}, which contacts erase and projects delete need`]),

@@ -148,7 +148,7 @@ export type MediaType = keyof typeof FORMATS
 export const unsupportedMediaType = (expected: MediaType = 'application/json') =>
   new ApiError(
     'unsupported_media_type',
-    `Send the body as UTF-8 ${FORMATS[expected]} with the header Content-Type: ${expected} and without Content-Encoding.`,
+    `Send the body as UTF-8 ${FORMATS[expected]} with the header Content-Type: ${expected} and without Content-Encoding or a Transfer-Encoding other than chunked.`,
   )
 
 export const idempotencyKeyReused = () =>

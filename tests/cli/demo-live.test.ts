@@ -132,7 +132,7 @@ test('records that contradict what is stored are reported, and the others sent',
   const before = await app.db.selectFrom('entries').select('entry_id').execute()
   const { status, stdout, stderr } = await live({ url: await app.listen(), key: app.key }, ...FAST, '--visitors', '5')
   expect(status).toBe(0)
-  expect(stdout).toMatch(/^Simulating visitors to project demo at .*, until 5 have come\n5 visitors/)
+  expect(stdout).toMatch(/^Simulating visitors to project demo at .*, until there have been 5\n5 visitors/)
   expect(stderr).toMatch(/^flowtrail: .*\/body\/\d+\/saved_at.* a saved version cannot change/m)
   const after = await app.db.selectFrom('entries').select('entry_id').execute()
   expect(after.length - before.length).toBe(5)

@@ -77,7 +77,7 @@ describe('import', () => {
   test('reads standard input, and reports duplicate lines', async () => {
     const twice = await file('twice.ndjson', GOOD.replace('acme', 'twice') + GOOD.replace('acme', 'twice'))
     const { status, stdout, stderr } = await shell(`node src/cli/main.ts import - < ${twice}`, settings())
-    expect({ status, stderr }).toEqual({ status: 0, stderr: 'Lines that repeat a record of an earlier line: 1\n' })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: 'Lines about the same record as an earlier line: 1\n' })
     expect(stdout).toMatch(/^project +2 +1 +0 +0$/m)
     expect(await projects()).toContain('twice')
   })

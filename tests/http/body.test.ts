@@ -358,7 +358,8 @@ test.each([
   if (status === 200) return
   expect(response.json().error).toEqual({
     code: 'unsupported_media_type',
-    message: 'Send the body as UTF-8 JSON with the header Content-Type: application/json and without Content-Encoding.',
+    message:
+      'Send the body as UTF-8 JSON with the header Content-Type: application/json and without Content-Encoding or a Transfer-Encoding other than chunked.',
   })
   await expectNothingWritten()
 })

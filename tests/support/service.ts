@@ -50,7 +50,9 @@ export function runFlowtrail(args: string[], settings: Record<string, string>, r
 
 /** Starts a server, on any port unless the settings name one, and waits until it accepts requests. */
 export async function startService(settings: Record<string, string>, root = ROOT): Promise<Service> {
-  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', PORT: '0', ...settings }, root)
+  // It prints its PUBLIC_URL instead of the port, if it has one.
+  const PORT = settings.PORT ?? (settings.PUBLIC_URL ? String(await freePort()) : '0')
+  const service = runFlowtrail(['serve'], { LOG_LEVEL: 'warn', ...settings, PORT }, root)
   const listening = new Promise<string>((resolve) => {
     service.child.stderr?.on('data', () => {
       const [, url] = /^Flowtrail is listening at (\S+);/m.exec(service.stderr()) ?? []
@@ -62,7 +64,7 @@ export async function startService(settings: Record<string, string>, root = ROOT
   })
   failed.catch(() => {})
   const port = await Promise.race([listening, failed])
-  return { ...service, address: `http://127.0.0.1:${settings.PORT ?? port}` }
+  return { ...service, address: `http://127.0.0.1:${PORT === '0' ? port : PORT}` }
 }
 
 /** Reads the metrics of a service. Resolves to what gives the value of one without labels, NaN if there is none. */
