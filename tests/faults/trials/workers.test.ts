@@ -366,7 +366,7 @@ test('one worker alone deletes old Idempotency-Keys', async () => {
   // So that whoever would delete one says that it failed.
   await sql`ALTER TABLE idempotency_keys RENAME TO renamed`.execute(db)
   await start({ IDEMPOTENCY_RETENTION_DAYS: '1' })
-  const isFailure = ({ msg }: LogEntry) => msg.startsWith('old Idempotency-Keys are not deleted')
+  const isFailure = ({ msg }: LogEntry) => msg.startsWith('old Idempotency-Keys could not be deleted')
   await logged(isFailure)
   // A server that stops waits for what has begun.
   server.child.kill('SIGTERM')
