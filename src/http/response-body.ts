@@ -19,8 +19,8 @@ export class BodyStream extends Readable {
   /** The bytes of each part that was pushed and is not known to be sent. */
   readonly #unsent_bytes: number[] = []
   /**
-   * Called whenever the connection has taken a part, with the bytes that it has sent since. The last part is not among them:
-   * it is sent once the response has ended.
+   * Called whenever the connection has taken a part, with the bytes that it has sent since. The last parts are not among them:
+   * they are sent once the response has ended.
    */
   onPart: ((bytes: number) => void) | undefined
 

