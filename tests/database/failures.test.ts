@@ -84,8 +84,8 @@ test.each<[string | undefined, string, string[]]>([
 
 describe('a connection that cannot be opened', () => {
   /** What a query on this address fails with. */
-  async function failureAt(url: string): Promise<unknown> {
-    const pool = createPool(url, { max: 1, connectionTimeout_ms: 200 })
+  async function failureAt(url: string, connectionTimeout_ms?: number): Promise<unknown> {
+    const pool = createPool(url, { max: 1, connectionTimeout_ms })
     const failure = await pool.query('SELECT 1').then(
       () => undefined,
       (error: unknown) => error,
@@ -95,14 +95,17 @@ describe('a connection that cannot be opened', () => {
   }
 
   /** What a query fails with at a server that behaves so. */
-  async function failureFrom(behave: (socket: Socket) => unknown, query = ''): Promise<unknown> {
+  async function failureFrom(
+    behave: (socket: Socket) => unknown,
+    { query = '', timeout_ms }: { query?: string; timeout_ms?: number } = {},
+  ): Promise<unknown> {
     const server = createServer((socket) => {
       socket.on('error', () => {})
       behave(socket)
     })
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
     const { port } = server.address() as AddressInfo
-    const failure = await failureAt(`postgres://flowtrail:secret@127.0.0.1:${port}/flowtrail${query}`)
+    const failure = await failureAt(`postgres://flowtrail:secret@127.0.0.1:${port}/flowtrail${query}`, timeout_ms)
     server.close()
     return failure
   }
@@ -130,8 +133,12 @@ describe('a connection that cannot be opened', () => {
     })
   })
 
+  test('that gets no reply, is an outage', async () => {
+    const failure = await failureFrom(() => {}, { timeout_ms: 200 })
+    expect(isUnavailable(failure), String(failure)).toBe(true)
+  })
+
   test.each<[string, (socket: Socket) => unknown]>([
-    ['that gets no reply', () => {}],
     ['that is closed at once', (socket) => socket.destroy()],
     ['that is closed gracefully', (socket) => socket.end()],
   ])('%s, is an outage', async (_, behave) => {
@@ -145,7 +152,7 @@ describe('a connection that cannot be opened', () => {
     ['whose TLS fails', ['S', 'no TLS'], 'SSL routines'],
   ])('to a server %s, is an outage', async (_, replies, message) => {
     const behave = (socket: Socket) => socket.on('data', () => socket.write(replies.shift() ?? ''))
-    const failure = await failureFrom(behave, '?sslmode=verify-full')
+    const failure = await failureFrom(behave, { query: '?sslmode=verify-full' })
     expect(String(failure)).toContain(message)
     expect(isUnavailable(failure)).toBe(true)
   })
