@@ -2,13 +2,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { readConfig } from '../config.ts'
 import { withPool } from '../database/open.ts'
 import type { Database } from '../database/pool.ts'
-import {
-  canonicalValue,
-  contactIdOf,
-  type IdentifierNames,
-  identifierDigest,
-  identifierKeyIssue,
-} from '../domain/identifier.ts'
+import { canonicalValue, type IdentifierNames, identifierKeyIssue, namesOf } from '../domain/identifier.ts'
 import { type ContactSummary, findContact, selectIdentifierOwners } from '../queries/contacts.ts'
 import { eraseContact } from '../queries/erasures.ts'
 import { FLOWTRAIL } from '../release.ts'
@@ -35,8 +29,7 @@ function identifier(text: string): IdentifierNames {
   const issue = identifierKeyIssue(key)
   if (issue !== undefined) throw new InvalidArgumentError(`Its key ${issue}.`)
   if (!value.ok) throw new InvalidArgumentError(`Its value ${value.issue}. Quote it for the shell, too.`)
-  const { canonical } = value
-  return { digest: identifierDigest(key, canonical), contact_id: contactIdOf({ key, canonical }) }
+  return namesOf(key, value.canonical)
 }
 
 /** The contact whose id it is, or else that has the identifier. */
@@ -110,6 +103,7 @@ export function contactsCommand(context: Context): Command {
 
 const counted = (counts: Record<string, number>): string =>
   Object.entries(counts)
-    .map(([rows, count]) => [count, count === 1 ? rows.replace(/ies$/, 'y').replace(/s$/, '') : rows])
-    .map(([count, rows]) => `${count} ${rows}`.replace('_', ' '))
+    .map(([rows, count]) =>
+      `${count} ${count === 1 ? rows.replace(/ies$/, 'y').replace(/s$/, '') : rows}`.replace('_', ' '),
+    )
     .join(', ')

@@ -85,7 +85,7 @@ const PLAIN_NUMBER = /^(?!-0$)-?(?:0|[1-9]\d*)(?:\.\d*[1-9])?$/
 /** What an identifier is known by. */
 export interface IdentifierNames {
   digest: Buffer
-  /** The contact's own id, under the key {@link CONTACT_ID_KEY}. */
+  /** That of the contact itself, if the key is {@link CONTACT_ID_KEY} and the value a string. */
   contact_id: string | undefined
 }
 
@@ -102,12 +102,14 @@ export function ofOtherType({
   const text = isString ? canonical.slice(1) : value.trim()
   if (!PLAIN_NUMBER.test(text) && text !== 'true' && text !== 'false') return undefined
   const other = canonicalValue(isString ? text : JSON.stringify(text))
-  if (!other.ok) return undefined
-  return {
-    digest: identifierDigest(key, other.canonical),
-    contact_id: contactIdOf({ key, canonical: other.canonical }),
-  }
+  return other.ok ? namesOf(key, other.canonical) : undefined
 }
+
+/** @param canonical what the identifier's value is compared by, by {@link canonicalValue} */
+export const namesOf = (key: string, canonical: string): IdentifierNames => ({
+  digest: identifierDigest(key, canonical),
+  contact_id: key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined,
+})
 
 /** New identifiers have the text of some of other contacts, under another JSON type. */
 export interface TypeMismatch {
@@ -116,7 +118,3 @@ export interface TypeMismatch {
   /** How many identifiers. */
   count: number
 }
-
-/** The contact id that an identifier of the key `contact_id` holds when its value is a string; else undefined. */
-export const contactIdOf = ({ key, canonical }: { key: string; canonical: string }): string | undefined =>
-  key === CONTACT_ID_KEY && canonical.startsWith('s') ? canonical.slice(1) : undefined

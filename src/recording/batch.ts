@@ -9,7 +9,6 @@ import { timedQuery } from '../database/timed-query.ts'
 import { SELECT_WAL_POSITION, type WalPosition } from '../database/wal-position.ts'
 import { type ApiError, idempotencyKeyReused, moduleDoesNotExist } from '../domain/errors.ts'
 import { CUSTOM_EVENT } from '../domain/event.ts'
-import { contactIdOf } from '../domain/identifier.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../domain/timestamp.ts'
 import { insertContacts, insertIdentifiers, selectContacts, selectIdentifierOwners } from '../queries/contacts.ts'
 import { insertEntries, selectEntriesInEffect } from '../queries/entries.ts'
@@ -165,20 +164,15 @@ async function lockAndRead(
 ): Promise<BatchState> {
   // The first identifier of each event is looked up together with the entry of its owner, since most events have no other.
   const firstNames = events.map(({ project_id, module_id, timestamp, identifiers }) => {
-    const [first] = identifiers as [ParsedIdentifier]
-    const contact_id = contactIdOf(first)
-    const name = contact_id === undefined ? { contact_id: '', digest: first.digest } : { contact_id, digest: NO_DIGEST }
+    const [{ digest, contact_id }] = identifiers as [ParsedIdentifier]
+    const name = contact_id === undefined ? { contact_id: '', digest } : { contact_id, digest: NO_DIGEST }
     return { project_id, module_id, timestamp, ...name }
   })
   const names = events.flatMap(({ project_id, identifiers }) =>
-    identifiers.flatMap(({ key, canonical, digest, otherType }, i) => {
-      const contact_id = contactIdOf({ key, canonical })
-      const isFirst = i === 0 && contact_id === undefined
-      return [
-        ...(isFirst ? [] : [{ project_id, digest, contact_id }]),
-        ...(otherType ? [{ project_id, ...otherType }] : []),
-      ]
-    }),
+    identifiers.flatMap(({ digest, contact_id, otherType }, i) => [
+      ...(i === 0 && contact_id === undefined ? [] : [{ project_id, digest, contact_id }]),
+      ...(otherType ? [{ project_id, ...otherType }] : []),
+    ]),
   )
   const namedContacts = names.flatMap(({ project_id, contact_id }) => (contact_id ? [{ project_id, contact_id }] : []))
   const keys = events.flatMap(({ project_id, idempotency_key }) =>

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from 'uuid'
 import { type ApiError, identifierConflict } from '../domain/errors.ts'
-import { contactIdOf, type IdentifierNames, type TypeMismatch } from '../domain/identifier.ts'
+import type { IdentifierNames, TypeMismatch } from '../domain/identifier.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 import type { ParsedIdentifier } from './custom-event.ts'
 
@@ -52,9 +52,7 @@ export class ContactResolver {
    * @param now as an ISO timestamp
    */
   resolve(project_id: string, identifiers: readonly ParsedIdentifier[], now: IsoTimestamp): ResolvedContact {
-    const owners = identifiers.map(({ key, canonical, digest }) =>
-      this.#ownerOf(project_id, { digest, contact_id: contactIdOf({ key, canonical }) }),
-    )
+    const owners = identifiers.map((identifier) => this.#ownerOf(project_id, identifier))
     const [owner, ...others] = new Set(owners.filter((contactId) => contactId !== undefined))
     if (others.length > 0) return { ok: false, error: conflictOf(owners) }
 

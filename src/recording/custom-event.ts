@@ -1,17 +1,15 @@
 import type { components } from '../../generated/api.ts'
 import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
 import { customEventPropsIssue } from '../domain/event.ts'
-import { canonicalValue, type IdentifierNames, identifierDigest, ofOtherType } from '../domain/identifier.ts'
+import { canonicalValue, type IdentifierNames, namesOf, ofOtherType } from '../domain/identifier.ts'
 import { type IsoTimestamp, MAX_AHEAD_ms } from '../domain/timestamp.ts'
 
 type CustomEventInput = components['schemas']['CustomEventInput']
 
 /** An identifier with what it is found by: its digest or, under the key `contact_id`, the contact's own id. */
-export interface ParsedIdentifier {
+export interface ParsedIdentifier extends IdentifierNames {
   key: string
   value: string
-  canonical: string
-  digest: Buffer
   otherType: IdentifierNames | undefined
 }
 
@@ -49,8 +47,7 @@ export function parseCustomEvent(input: CustomEventInput, now: Date, pointer = '
     const parsed = canonicalValue(value)
     if (!parsed.ok) report(`identifiers/${i}/value`, parsed.issue)
     const canonical = parsed.ok ? parsed.canonical : ''
-    const digest = identifierDigest(key, canonical)
-    return { key, value, canonical, digest, otherType: ofOtherType({ key, value, canonical }) }
+    return { key, value, ...namesOf(key, canonical), otherType: ofOtherType({ key, value, canonical }) }
   })
 
   if (issues.length > 0) throw invalidRequest(issues)

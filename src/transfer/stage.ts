@@ -2,7 +2,7 @@ import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { timedQuery } from '../database/timed-query.ts'
-import { contactIdOf, identifierDigest, ofOtherType } from '../domain/identifier.ts'
+import { namesOf, ofOtherType } from '../domain/identifier.ts'
 import { isPipelined } from './client.ts'
 import {
   type ContactRecord,
@@ -217,15 +217,16 @@ const eventRow = (event: EventRecord) => ({
 
 const identifierRows = ({ project_id, contact_id, identifiers }: ContactRecord) =>
   identifiers.map(({ key, value, canonical }, ordinal) => {
+    const { digest, contact_id: claimed_contact_id } = namesOf(key, canonical)
     const other = ofOtherType({ key, value, canonical })
     return {
       project_id,
       contact_id,
       key,
       value,
-      digest: bytea(identifierDigest(key, canonical)),
+      digest: bytea(digest),
       ordinal,
-      claimed_contact_id: contactIdOf({ key, canonical }),
+      claimed_contact_id,
       other_type_digest: bytea(other?.digest),
       other_type_contact_id: other?.contact_id,
     }

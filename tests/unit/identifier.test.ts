@@ -2,9 +2,9 @@ import { createHash } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import {
   canonicalValue,
-  contactIdOf,
   identifierDigest,
   identifierKeyIssue,
+  namesOf,
   ofOtherType,
 } from '../../src/domain/identifier.ts'
 
@@ -128,8 +128,8 @@ test.each([
   ['contact_id', 'btrue', undefined],
   ['email', 'sc1', undefined],
   ['Contact_id', 'sc1', undefined],
-])('contactIdOf the key %s with the canonical value %s is %s', (key, canonical, contactId) => {
-  expect(contactIdOf({ key, canonical })).toBe(contactId)
+])('namesOf the key %s with the canonical value %s has the contact id %s', (key, canonical, contact_id) => {
+  expect(namesOf(key, canonical)).toEqual({ digest: identifierDigest(key, canonical), contact_id })
 })
 
 test.each([
@@ -152,12 +152,9 @@ test.each([
     const parsed = canonicalValue(value)
     return { key, value, canonical: parsed.ok ? parsed.canonical : parsed.issue }
   }
-  const namesOf = (key: string, value: string) => {
-    const { canonical } = identifier(key, value)
-    return { digest: identifierDigest(key, canonical), contact_id: contactIdOf({ key, canonical }) }
-  }
+  const names = (key: string, value: string) => namesOf(key, identifier(key, value).canonical)
   for (const key of ['email', 'contact_id']) {
-    expect(ofOtherType(identifier(key, value))).toEqual(other && namesOf(key, other))
-    if (other) expect(ofOtherType(identifier(key, other))).toEqual(namesOf(key, value))
+    expect(ofOtherType(identifier(key, value))).toEqual(other && names(key, other))
+    if (other) expect(ofOtherType(identifier(key, other))).toEqual(names(key, value))
   }
 })

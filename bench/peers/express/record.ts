@@ -4,7 +4,6 @@ import { v7 as uuidv7 } from 'uuid'
 import type { components } from '../../../generated/api.ts'
 import { idempotencyKeyReused, moduleDoesNotExist } from '../../../src/domain/errors.ts'
 import { CUSTOM_EVENT } from '../../../src/domain/event.ts'
-import { contactIdOf } from '../../../src/domain/identifier.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../../src/domain/timestamp.ts'
 import { ContactResolver } from '../../../src/recording/contacts.ts'
 import { type ParsedEvent, type ParsedIdentifier, parseCustomEvent } from '../../../src/recording/custom-event.ts'
@@ -224,7 +223,7 @@ async function identify(
   identifiers: readonly ParsedIdentifier[],
   now: IsoTimestamp,
 ): Promise<{ contact_id: string; isNew: boolean }> {
-  const named = identifiers.map(contactIdOf).filter((id) => id !== undefined)
+  const named = identifiers.flatMap(({ contact_id }) => contact_id ?? [])
   const owners = await client.query(OWNERS, [projectId, identifiers.map(({ digest }) => digest)])
   const existing = named.length > 0 ? (await client.query(CONTACTS, [projectId, named])).rows : []
   const contacts = new ContactResolver(owners.rows, existing)
