@@ -160,7 +160,7 @@ export class Cluster {
       // One that is full has started, and others use it. The pid of one that has ended may be another process's by now.
       const isOurs = launch && !hasExited(launch.child) && !hasCode(error, TOO_MANY_CONNECTIONS)
       const pid = (isOurs && launch?.child.pid) || 0
-      const live = pid > 0 ? await liveProcess(pid) : undefined
+      const live = await liveProcess(pid)
       if (live) await this.#shutDown({ pid, startTime: live.startTime })
       throw error
     }
@@ -193,7 +193,7 @@ export class Cluster {
   async #postmaster(): Promise<Postmaster | undefined> {
     const lines = await this.#pidFile()
     const pid = Number(lines[0])
-    const live = pid > 0 ? await liveProcess(pid) : undefined
+    const live = await liveProcess(pid)
     if (!live || !(await this.#isOwn(pid, live.command))) return undefined
     return { pid, startTime: live.startTime, ready: lines[7]?.trim() === 'ready' }
   }
@@ -302,7 +302,7 @@ export class Cluster {
    */
   async #removeStalePidFile(): Promise<void> {
     const pid = Number((await this.#pidFile())[0])
-    const live = pid > 0 ? await liveProcess(pid) : undefined
+    const live = await liveProcess(pid)
     if (live && !(await this.#isOwn(pid, live.command)))
       await rm(join(this.#directory, 'postmaster.pid'), { force: true })
   }

@@ -27,6 +27,8 @@ interface LiveProcess {
 
 /** The process with that pid; undefined when there is none or only a zombie. */
 export async function liveProcess(pid: number): Promise<LiveProcess | undefined> {
+  // 0 and NaN are those of a file without one.
+  if (!(pid > 0)) return undefined
   return process.platform === 'linux' ? fromProc(pid) : fromPs(pid)
 }
 

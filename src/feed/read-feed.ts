@@ -2,7 +2,7 @@ import { type SizedRow, SMALL_ROW_bytes } from '../database/large-rows.ts'
 import type { List } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import type { Page, PageQuery } from '../domain/cursor.ts'
-import { invalidRequest } from '../domain/errors.ts'
+import { invalidRequest, type ValidationIssue } from '../domain/errors.ts'
 import type { ReadLease } from '../domain/read-lease.ts'
 import { findLastPositions } from '../queries/events.ts'
 import type { Feed, Followers } from './followers.ts'
@@ -91,12 +91,10 @@ async function awaitPage<Row extends SizedRow>(
 function checkPlace({ after, cursor, direction, wait }: FeedRequest['query']): void {
   const needsAscending = 'is only possible with direction=ASC'
   const isDescending = direction === 'DESC'
-  const issues = [
-    ...(after !== undefined && cursor !== undefined && !isDescending
-      ? [{ pointer: '/query/after', message: EXCLUDES_CURSOR }]
-      : []),
-    ...(after !== undefined && isDescending ? [{ pointer: '/query/after', message: needsAscending }] : []),
-    ...(wait > 0 && isDescending ? [{ pointer: '/query/wait', message: needsAscending }] : []),
-  ]
+  const issues: ValidationIssue[] = []
+  if (after !== undefined && isDescending) issues.push({ pointer: '/query/after', message: needsAscending })
+  else if (after !== undefined && cursor !== undefined)
+    issues.push({ pointer: '/query/after', message: EXCLUDES_CURSOR })
+  if (wait > 0 && isDescending) issues.push({ pointer: '/query/wait', message: needsAscending })
   if (issues.length > 0) throw invalidRequest(issues)
 }

@@ -1,4 +1,4 @@
-import type { FastifyReply, FastifyRequest, preHandlerHookHandler, preSerializationHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest, preHandlerAsyncHookHandler, preSerializationHookHandler } from 'fastify'
 import { ApiError, serviceUnavailable } from '../domain/errors.ts'
 import { toApiError } from './error-handler.ts'
 import type { Batch } from './operations.ts'
@@ -16,17 +16,11 @@ const RESULT_bytes = 512
  * @throws (the hook) ApiError service_unavailable while clients leave too much unread
  */
 export const admitBatch =
-  (gate: ReadGate, name: string): preHandlerHookHandler =>
-  (request, reply, done) => {
+  (gate: ReadGate, name: string): preHandlerAsyncHookHandler =>
+  async (request, reply) => {
     const { projectId } = request.params as { projectId: string }
     const { length } = (request.body as Record<string, unknown[]>)[name] as unknown[]
-    try {
-      request.lease = gate.leaseResponse(projectId, length * RESULT_bytes, reply.raw)
-    } catch (error) {
-      done(error as ApiError)
-      return
-    }
-    done()
+    request.lease = gate.leaseResponse(projectId, length * RESULT_bytes, reply.raw)
   }
 
 /** A preSerialization hook for the response to a batch. */

@@ -2,6 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
 import { refuseDistribution } from '../database/distribution.ts'
+import { isLockTimeout } from '../database/failures.ts'
 import { SMALL_ROW_bytes, sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
@@ -110,7 +111,6 @@ export function deleteProject(db: Database, projectId: string): Promise<number |
 const POLL_ms = 200
 /** How long a table's readers and writers may have to wait behind a rewriting that waits itself for an older transaction. */
 const LOCK_TIMEOUT_ms = 1_500
-const LOCK_NOT_AVAILABLE = '55P03'
 /** Where PostgreSQL keeps what it quotes of the other tables. */
 const STATISTICS = 'pg_catalog.pg_statistic'
 
@@ -170,7 +170,7 @@ async function rewrite(db: Database, table: string, onWait: (reason: string) => 
       await sql`VACUUM (FULL, ANALYZE) ${sql.table(table)}`.execute(db)
       break
     } catch (error) {
-      if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw error
+      if (!isLockTimeout(error)) throw error
       if (tries === 0) onWait(`${table}, which a long transaction uses`)
       // Those who waited behind it go first.
       await setTimeout(LOCK_TIMEOUT_ms)

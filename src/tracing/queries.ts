@@ -9,13 +9,10 @@ import type { Spans } from './spans.ts'
  */
 export function traceQueries(spans: Spans): () => void {
   const observe = (timing: unknown) => {
-    const parent = spans.current
-    if (!parent) return
     const { query, duration_ms, error } = timing as QueryTiming
-    const end_ms = performance.now()
     const attributes = { 'db.system.name': 'postgresql', 'db.query.summary': query }
-    const span = spans.start(query, { kind: SpanKind.CLIENT, start_ms: end_ms - duration_ms, attributes }, parent)
-    spans.end(span, error === undefined ? {} : failureOf(error), end_ms)
+    const outcome = error === undefined ? {} : failureOf(error)
+    spans.record(query, duration_ms, { kind: SpanKind.CLIENT, attributes }, outcome)
   }
   subscribe(QUERY_CHANNEL, observe)
   return () => void unsubscribe(QUERY_CHANNEL, observe)

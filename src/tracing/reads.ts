@@ -4,14 +4,7 @@ import type { Spans } from './spans.ts'
 
 /** Makes a span of each wait of a read for its admission. @returns what ends it */
 export function traceReads(spans: Spans): () => void {
-  const observe = (wait: unknown) => {
-    const parent = spans.current
-    if (!parent) return
-    const { duration_ms } = wait as ReadWait
-    const end_ms = performance.now()
-    const span = spans.start('admission', { start_ms: end_ms - duration_ms }, parent)
-    spans.end(span, {}, end_ms)
-  }
+  const observe = (wait: unknown) => spans.record('admission', (wait as ReadWait).duration_ms)
   subscribe(READ_WAIT_CHANNEL, observe)
   return () => void unsubscribe(READ_WAIT_CHANNEL, observe)
 }

@@ -66,6 +66,14 @@ export class Spans {
     span.end(this.#timeAt(end_ms))
   }
 
+  /** Makes a span, in the one that the running code belongs to if there is one, of what has just ended. */
+  record(name: string, duration_ms: number, options: SpanOptions = {}, outcome: Attributes = {}): void {
+    const parent = this.current
+    if (!parent) return
+    const end_ms = performance.now()
+    this.end(this.start(name, { ...options, start_ms: end_ms - duration_ms }, parent), outcome, end_ms)
+  }
+
   /** The system's time, but finer than that of Date.now(): some statements take less than its millisecond. */
   #timeAt(time_ms: number): number {
     const drift_ms = Date.now() - performance.now() - this.#origin_ms

@@ -112,12 +112,9 @@ export class Importer {
         sizes: { analyze_from_lines: Number.POSITIVE_INFINITY },
       })
       for (const mismatch of type_mismatches) this.#onTypeMismatch(mismatch)
-      const all = Object.values(records)
-      const [added, changed, unchanged] = [
-        sum(all.map((one) => one.added)),
-        sum(all.map((one) => one.updated)),
-        sum(all.map((one) => one.unchanged)),
-      ]
+      const total = (of: 'added' | 'updated' | 'unchanged') =>
+        Object.values(records).reduce((sum, counts) => sum + counts[of], 0)
+      const [added, changed, unchanged] = [total('added'), total('updated'), total('unchanged')]
       const result = { records: added + changed + unchanged, added, changed, unchanged }
       this.#onImport(result)
       return { body: result, position: this.#readsPosition ? await this.#readPosition() : undefined }
@@ -148,5 +145,3 @@ async function* notEmpty(parts: AsyncIterable<Buffer>, onPart: (bytes: number) =
   }
   if (isEmpty) throw malformedRequest('The body has no records; send one JSON object on each line.')
 }
-
-const sum = (numbers: number[]) => numbers.reduce((total, number) => total + number, 0)
