@@ -4,28 +4,20 @@ import {
   ApiError,
   internalError,
   malformedRequest,
-  payloadTooLarge,
   routeNotFound,
   serviceUnavailable,
   unsupportedMediaType,
 } from '../domain/errors.ts'
-import { MAX_BODY_bytes } from './body.ts'
 import { closeAfterClient } from './linger.ts'
 import { logFailure } from './outages.ts'
 
-/** Errors of Fastify that the document has a code for. */
-const CLIENT_ERRORS: Record<string, (limit_bytes: number) => ApiError> = {
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => unsupportedMediaType(),
-  FST_ERR_CTP_BODY_TOO_LARGE: payloadTooLarge,
-}
-
-/** The error to send: itself, a client error, 503 for an outage, or 500. @param limit_bytes of the request's body */
-export function toApiError(error: unknown, limit_bytes = MAX_BODY_bytes): ApiError {
+/** The error to send: itself, a client error, 503 for an outage, or 500. */
+export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
   if (isUnavailable(error)) return serviceUnavailable()
   const { code = '', statusCode = 500, message = '' } = (error ?? {}) as Partial<FastifyError>
-  const known = CLIENT_ERRORS[code]
-  if (known) return known(limit_bytes)
+  // A body without Content-Type.
+  if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') return unsupportedMediaType()
   // 403 is for files of the docs page that are outside of its folder.
   if (statusCode === 404 || statusCode === 403) return routeNotFound()
   // Of the framework and its plugins, such as a range of a file of the docs page.
@@ -34,7 +26,7 @@ export function toApiError(error: unknown, limit_bytes = MAX_BODY_bytes): ApiErr
 
 /** Sends the error's envelope, headers and status. Logs what the client did not cause. */
 export function errorHandler(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-  const apiError = toApiError(error, request.routeOptions.bodyLimit)
+  const apiError = toApiError(error)
   if (request.facts) request.facts.errorCode = apiError.errorCode
   if (apiError.status >= 500 && apiError !== error) logFailure(request, error, 'request failed')
   const { projectId } = request.params as { projectId?: string }

@@ -23,7 +23,6 @@ test.each<[unknown, status: number, code: string, message: string]>([
   [undefined, 500, 'internal_error', ''],
   [null, 500, 'internal_error', ''],
   [Object.assign(withStatus(415), { code: 'FST_ERR_CTP_INVALID_MEDIA_TYPE' }), 415, 'unsupported_media_type', ''],
-  [Object.assign(withStatus(413), { code: 'FST_ERR_CTP_BODY_TOO_LARGE' }), 413, 'payload_too_large', ''],
   [Object.assign(new Error(), { code: 'ECONNREFUSED', syscall: 'connect' }), 503, 'service_unavailable', ''],
 ])('%s is sent as %i %s', (error, status, code, message) => {
   const sent = toApiError(error)
