@@ -246,6 +246,14 @@ describe('a request that waits', () => {
   }
   const untilWaiting = (app: TestApp, count: number) =>
     vi.waitFor(async () => expect(await followers(app)).toBe(count), { timeout: 10_000, interval: 10 })
+  /** Sends a request that finds nothing, and has begun to wait. */
+  const beginWaiting = async <T>(send: () => Promise<T>): Promise<{ waiting: Promise<T> }> => {
+    const wait = vi.spyOn(Followers.prototype, 'wait')
+    const waiting = send()
+    await expect.poll(() => wait).toHaveBeenCalled()
+    wait.mockRestore()
+    return { waiting }
+  }
   const end = async (app: TestApp) => ({ direction: 'ASC', after: positionsOf(await feed(app, { limit: 1 }))[0] ?? 0 })
 
   test('gets the event as soon as another process has committed it', async () => {
@@ -290,8 +298,7 @@ describe('a request that waits', () => {
   test('gets what is there at once, and then at most 16 events', async () => {
     const app = await appFor()
     const query = await end(app)
-    const waiting = feed(app, { ...query, limit: 1000, wait: 30 })
-    await untilWaiting(app, 1)
+    const { waiting } = await beginWaiting(() => feed(app, { ...query, limit: 1000, wait: 30 }))
     const entry_id = '019ca8bb-b5c0-7000-8000-000000000001'
     const line = { type: 'event', project_id: 'demo', entry_id, event_type: 'survey.answered' }
     const timestamps = Array.from({ length: 20 }, (_, i) => `2026-03-02T00:00:${String(i).padStart(2, '0')}.000Z`)
@@ -322,10 +329,7 @@ describe('a request that waits', () => {
   test('ends with an empty page when the service stops', async () => {
     const app = await createTestApp({ twins: false })
     const query = await end(app)
-    const wait = vi.spyOn(Followers.prototype, 'wait')
-    const waiting = feed(app, { ...query, wait: 30 })
-    await expect.poll(() => wait).toHaveBeenCalled()
-    wait.mockRestore()
+    const { waiting } = await beginWaiting(() => feed(app, { ...query, wait: 30 }))
     const [{ events, cursor, headers }] = await Promise.all([waiting, app.close()])
     expect(events).toEqual([])
     expect(cursor).toBeDefined()
@@ -391,8 +395,8 @@ describe('a request that waits', () => {
     const app = await appFor()
     const key = await createKey(app.db, 'demo', { name: 'short', scopes: ['read'], expires_at: null })
     const { after } = await end(app)
-    const waiting = app.call({ path: `${FEED}?direction=ASC&after=${after}&wait=30`, key })
-    await untilWaiting(app, 1)
+    const path = `${FEED}?direction=ASC&after=${after}&wait=30`
+    const { waiting } = await beginWaiting(() => app.call({ path, key }))
     await sql`UPDATE api_keys SET revoked_at = now() WHERE name = 'short'`.execute(app.db)
     // A service may know of a key what it was a second ago.
     await setTimeout(1_100)
