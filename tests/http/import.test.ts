@@ -12,6 +12,7 @@ import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
 import { createTestApp, importInto, PLAIN_CONFIG, type TestApp, type TestAppOptions } from '../support/app.ts'
 import { document } from '../support/contract.ts'
+import { holdProject } from '../support/waiting.ts'
 import { outliveKeyCache, rowCounts, takeTurns } from './requests.ts'
 
 // importRecords: what `flowtrail import` does, for one project and over HTTP (tests/transfer has the rules of the merge).
@@ -395,7 +396,7 @@ describe('at most so many imports run at once', () => {
   test('half of them in one project; one more gets a 503', async () => {
     const pool = openWritePool(api.databaseUrl, { max: 3 })
     onTestFinished(() => pool.end())
-    const importer = new Importer(pool)
+    const importer = new Importer(pool, { lockTimeout_ms: 60_000 })
     const statusOf = (
       project: string,
       body: AsyncIterable<Buffer> = Readable.from([Buffer.from(linesOf(visit(1).all))]),
@@ -406,24 +407,24 @@ describe('at most so many imports run at once', () => {
       )
     // It leaves its place.
     expect(await statusOf('demo')).toBe(200)
-    const waiting = await api.db.transaction().execute(async (trx) => {
-      await sql`SELECT FROM projects WHERE project_id = 'demo' FOR NO KEY UPDATE`.execute(trx)
-      const first = [statusOf('demo'), statusOf('demo')]
-      expect(await Promise.all([statusOf('demo'), statusOf('demo')])).toEqual([503, 503])
-      // Before any of its body has arrived.
-      expect(await statusOf('demo', new PassThrough())).toBe(503)
-      // It does not exist.
-      expect(await statusOf('other')).toBe(409)
-      return first
-    })
-    expect(await Promise.all(waiting)).toEqual([200, 200])
+    const writer = await holdProject(api.databaseUrl)
+    onTestFinished(() => writer.release())
+    const waiting = Promise.all([statusOf('demo'), statusOf('demo')])
+    await writer.waiting(2)
+    expect(await Promise.all([statusOf('demo'), statusOf('demo')])).toEqual([503, 503])
+    // Before any of its body has arrived.
+    expect(await statusOf('demo', new PassThrough())).toBe(503)
+    // It does not exist.
+    expect(await statusOf('other')).toBe(409)
+    await writer.release()
+    expect(await waiting).toEqual([200, 200])
     expect(await statusOf('demo')).toBe(200)
   })
 
   test('and so much of their bodies is buffered', async () => {
     const pool = openWritePool(api.databaseUrl, { max: 4 })
     onTestFinished(() => pool.end())
-    const importer = new Importer(pool, { buffered_bytes: { all: 3_000, project: 2_000 } })
+    const importer = new Importer(pool, { buffered_bytes: { all: 3_000, project: 2_000 }, lockTimeout_ms: 60_000 })
     // It gives back what it has taken, and no more.
     await importer.import('demo', Readable.from([Buffer.from(linesOf(visit(1).all))]))
     const arrived = Promise.withResolvers<void>()
