@@ -34,11 +34,15 @@ export function sum({ series }: Scrape, name: string, labels: Readonly<Record<st
     .reduce((total, { value }) => total + value, 0)
 }
 
-/** How much a counter grew in a second between two scrapes; after a restart of the server, since then. */
-export function perSecond(before: Scrape, after: Scrape, name: string, labels: Record<string, string> = {}): number {
-  const [earlier, later] = [sum(before, name, labels), sum(after, name, labels)]
-  return (later - (later < earlier ? 0 : earlier)) / ((after.time_ms - before.time_ms) / 1_000)
+/** What a server had counted at the first of two scrapes, which is nothing if it has been restarted between them. */
+export function sinceStart(before: Scrape, after: Scrape): Scrape {
+  const [start, restart] = [before, after].map((scrape) => sum(scrape, 'process_start_time_seconds'))
+  return start === restart ? before : { ...before, series: [] }
 }
+
+/** How much a counter grew in a second between two scrapes. */
+export const perSecond = (before: Scrape, after: Scrape, name: string, labels: Record<string, string> = {}): number =>
+  (sum(after, name, labels) - sum(before, name, labels)) / ((after.time_ms - before.time_ms) / 1_000)
 
 /**
  * Estimates a quantile of what a histogram counted between two scrapes, as PromQL's histogram_quantile.

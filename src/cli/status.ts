@@ -8,7 +8,7 @@ import { addressOf, serverUrl } from './arguments.ts'
 import type { Context } from './context.ts'
 import { announcing, interruptible, untilInterrupted } from './interruptible.ts'
 import { CommandError, describeError, print, printable, table } from './output.ts'
-import { parseMetrics, perSecond, quantile, type Scrape, sum } from './scrape.ts'
+import { parseMetrics, perSecond, quantile, type Scrape, sinceStart, sum } from './scrape.ts'
 
 /** Between two looks at the counters of the server. */
 const INTERVAL_ms = 1_000
@@ -91,13 +91,11 @@ export const statusCommand = ({ env, stdout, stderr }: Context) =>
     })
 
 function requireHealthy({ server, database }: Status): void {
-  const problems = [
-    ...('problem' in server
-      ? [`No server of Flowtrail responds at ${server.url}; start it, or say where it is with --url`]
-      : []),
-    ...('problem' in server || server.ready ? [] : [`The server at ${server.url} is not ready`]),
-    ...('problem' in database ? ['The database cannot be read'] : []),
-  ]
+  const problems: string[] = []
+  if ('problem' in server)
+    problems.push(`No server of Flowtrail responds at ${server.url}; start it, or say where it is with --url`)
+  else if (!server.ready) problems.push(`The server at ${server.url} is not ready`)
+  if ('problem' in database) problems.push('The database cannot be read')
   if (problems.length > 0) throw new CommandError(problems.join('. '))
 }
 
@@ -167,7 +165,8 @@ async function scrape(url: string): Promise<Look> {
 function serverStatus(url: string, before: Look, after: Look): ServerStatus {
   if ('problem' in after) return { url, problem: after.problem, ready: false }
   const { metrics, ready } = after
-  const earlier = 'problem' in before ? { ...metrics, time_ms: metrics.time_ms - INTERVAL_ms } : before.metrics
+  const earlier =
+    'problem' in before ? { ...metrics, time_ms: metrics.time_ms - INTERVAL_ms } : sinceStart(before.metrics, metrics)
   const build = metrics.series.find(({ name }) => name === 'flowtrail_build_info')?.labels
   const milliseconds = (q: number) => {
     const seconds = quantile(ofApi(earlier), ofApi(metrics), DURATIONS, q)
