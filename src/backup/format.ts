@@ -110,7 +110,8 @@ export class BackupReader {
     const line = await this.#line()
     let read: Partial<TableHeader & End>
     try {
-      read = JSON.parse(line)
+      // What is no object is not what the checksum was taken of.
+      read = JSON.parse(line) ?? {}
     } catch (cause) {
       throw damaged('a line is not JSON', cause)
     }

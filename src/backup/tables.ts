@@ -38,6 +38,7 @@ export const identifiers = (names: readonly string[]): string => names.map(pg.es
 export async function readMigrations(client: pg.ClientBase): Promise<string[]> {
   const found = await client.query('SELECT to_regclass($1) AS found', [MIGRATION_TABLE])
   if (found.rows[0]?.found === null) return []
-  const { rows } = await client.query<{ name: string }>(`SELECT name FROM ${MIGRATION_TABLE} ORDER BY name`)
+  // As sorted anywhere else: databases differ in their collations.
+  const { rows } = await client.query<{ name: string }>(`SELECT name FROM ${MIGRATION_TABLE} ORDER BY name COLLATE "C"`)
   return rows.map(({ name }) => name)
 }

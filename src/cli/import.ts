@@ -1,4 +1,3 @@
-import { type FileHandle, open } from 'node:fs/promises'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { isRetryable } from '../database/failures.ts'
@@ -6,6 +5,7 @@ import { withPool } from '../database/open.ts'
 import { type ImportSummary, importRecords } from '../transfer/import.ts'
 import { STDIO } from './arguments.ts'
 import type { Context } from './context.ts'
+import { type InputFile, openFile } from './input-file.ts'
 import { Interrupted, onDatabase } from './interruptible.ts'
 import { CommandError, printable, printRows, report } from './output.ts'
 import { importProgress } from './progress.ts'
@@ -21,14 +21,14 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
     .option('--json', 'print JSON')
     .action(async (file: string, { json }: { json?: boolean }) => {
       const config = readConfig(env)
-      const handle = file === STDIO ? undefined : await openFile(file)
+      const input = file === STDIO ? undefined : await openFile(file)
       let isImported = false
       const onImported = () => {
         isImported = true
       }
       try {
         await onDatabase(config, stderr, async (_, url, signal) => {
-          const summary = await load(url, handle, { stdin, stderr }, { onImported, signal })
+          const summary = await load(url, input, { stdin, stderr }, { onImported, signal })
           if (summary.duplicate_lines > 0) {
             stderr.write(`Lines about the same record as an earlier line: ${summary.duplicate_lines}\n`)
           }
@@ -49,31 +49,20 @@ export const importCommand = ({ env, stdin, stdout, stderr }: Context) =>
         }
         throw error
       } finally {
-        await handle?.close()
+        await input?.close()
       }
     })
 
-/** @throws CommandError when there is no such file */
-export async function openFile(file: string): Promise<FileHandle> {
-  const handle = await open(file).catch(({ code, message }: NodeJS.ErrnoException) => {
-    throw new CommandError(code === 'ENOENT' ? `File ${file} does not exist` : `Cannot read ${file}: ${message}`)
-  })
-  if (!(await handle.stat()).isDirectory()) return handle
-  await handle.close()
-  throw new CommandError(`${file} is a directory; expected a file, or - for standard input`)
-}
-
 async function load(
   url: string,
-  handle: FileHandle | undefined,
+  input: InputFile | undefined,
   { stdin, stderr }: Pick<Context, 'stdin' | 'stderr'>,
   { onImported, signal }: { onImported: () => void; signal: AbortSignal },
 ): Promise<ImportSummary> {
-  const progress = importProgress(stderr, (await handle?.stat())?.size, signal)
+  const progress = importProgress(stderr, input?.size, signal)
   try {
-    const input = handle?.createReadStream({ autoClose: false }) ?? stdin
     const options = { onProgress: progress.update, onImported }
-    return await withPool(url, (pool) => importRecords(pool, input, options), { signal })
+    return await withPool(url, (pool) => importRecords(pool, input?.read() ?? stdin, options), { signal })
   } catch (error) {
     if (!isRetryable(error)) throw error
     throw new Error('conflict with a concurrent writer of the same project; nothing was imported, try again', {

@@ -27,7 +27,7 @@ function untilAborted<P>({ update, stop }: Progress<P>, signal?: AbortSignal): P
   }
 }
 
-/** @param total_bytes size of the input if it is known, as for a file; a pipe says 0 */
+/** @param total_bytes size of the input if it is known; some special files say 0 */
 export function importProgress(stderr?: Output, total_bytes?: number, signal?: AbortSignal): Progress<ImportProgress> {
   if (!stderr?.isTTY) return SILENT
   let line = new ProgressLine(stderr, 'reading', total_bytes || undefined)

@@ -8,9 +8,9 @@ import { FLOWTRAIL } from '../release.ts'
 import { STDIO } from './arguments.ts'
 import { rowsOf } from './backup.ts'
 import type { Context } from './context.ts'
-import { openFile } from './import.ts'
+import { openFile } from './input-file.ts'
 import { Interrupted, interruptible, onServer } from './interruptible.ts'
-import { InputError, printRows, report } from './output.ts'
+import { InputError, printable, printRows, report } from './output.ts'
 import { backupProgress } from './progress.ts'
 
 type Rows = Record<string, number>
@@ -22,13 +22,13 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
     .option('--check', 'only check that the backup is complete and undamaged')
     .action(async (file: string, { check }: { check?: boolean }) => {
       const config = readConfig(env)
-      const handle = file === STDIO ? undefined : await openFile(file).catch(refuse)
-      const canRepeat = (await handle?.stat())?.isFile() ?? false
+      const input = file === STDIO ? undefined : await openFile(file).catch(refuse)
+      const canRepeat = input?.size !== undefined
       const read = (work: (header: BackupHeader, reader: BackupReader) => Promise<Rows>) =>
-        readBackup(handle?.createReadStream({ autoClose: false, ...(canRepeat && { start: 0 }) }) ?? stdin, work)
+        readBackup(input?.read() ?? stdin, work)
       const checked = ({ taken_at, version, postgresql }: BackupHeader, reader: BackupReader) =>
         interruptible((unlessInterrupted, signal) => {
-          stderr.write(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}\n`)
+          stderr.write(`${printable(`Backup of ${taken_at}, by Flowtrail ${version} from PostgreSQL ${postgresql}`)}\n`)
           const progress = backupProgress(stderr, 'checking', signal)
           return unlessInterrupted(() => checkBackup(reader, { onProgress: progress.update })).finally(progress.stop)
         })
@@ -59,9 +59,9 @@ export const restoreCommand = ({ env, stdin, stdout, stderr }: Context) =>
         if (isRestored && error instanceof Interrupted) {
           error.message = `everything is restored, and what follows was interrupted. Run: ${FLOWTRAIL} migrate`
         }
-        throw described(error, handle ? file : 'Standard input')
+        throw described(error, input ? file : 'Standard input')
       } finally {
-        await handle?.close()
+        await input?.close()
       }
     })
 

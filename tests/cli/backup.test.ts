@@ -9,7 +9,7 @@ import zlib from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { knownMigrations, migrate, migrationsUpTo } from '../../db/migrate.ts'
 import { backUp } from '../../src/backup/backup.ts'
-import { readTables } from '../../src/backup/tables.ts'
+import { readMigrations, readTables } from '../../src/backup/tables.ts'
 import { run } from '../../src/cli/run.ts'
 import { connect, withPool } from '../../src/database/open.ts'
 import { type Call, createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
@@ -395,6 +395,11 @@ describe('restore', () => {
     ],
     ['a changed line', json({ taken_at: 'never' }), 'is damaged or incomplete: its checksum does not match'],
     [
+      'a line that is no object',
+      () => lines((all) => all.with(1, 'null')),
+      'is damaged or incomplete: its checksum does not match',
+    ],
+    [
       'a missing row',
       () => lines((all) => all.toSpliced(2, 1)),
       'is damaged or incomplete: its checksum does not match',
@@ -430,6 +435,26 @@ describe('restore', () => {
       refusal('(Standard input (is|was)|Nothing was restored: the backup has) .*'),
     )
     expect(Object.values(await contentOf(target.url)).flat()).toEqual([])
+  })
+
+  test('says on one line what a backup says of itself, whatever that is', async () => {
+    const name = `${directory.path}/coloured.gz`
+    await writeFile(name, await json({ taken_at: '\u001b[31mnever\n' })())
+    const { stderr } = await flowtrailWith({})('restore', '--check', name)
+    expect(stderr).toMatch(/^Backup of {2}\[31mnever , by Flowtrail .*\n.* its checksum does not match/)
+  })
+
+  test('has the migrations in the order of their names, whatever the collation of the database', async () => {
+    const { url } = await database('template0')
+    const collated = 'CREATE COLLATION ignoring_punctuation (provider = icu, locale = $$en-US-u-ka-shifted$$)'
+    await query(url, collated)
+    await query(url, 'CREATE TABLE kysely_migration (name text COLLATE ignoring_punctuation)')
+    await query(url, "INSERT INTO kysely_migration VALUES ('0004-indexes'), ('0004-index-of')")
+    const migrations = await withPool(url, async (pool) => {
+      const client = await pool.connect()
+      return readMigrations(client).finally(() => client.release())
+    })
+    expect(migrations).toEqual(['0004-index-of', '0004-indexes'])
   })
 
   test('refuses the schema of a newer release, a missing file and a directory', async () => {
