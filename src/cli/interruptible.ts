@@ -11,6 +11,7 @@ const EXIT_DEADLINE_ms = 3_000
 
 /** The operator has interrupted a command. */
 export class Interrupted extends Error {
+  readonly signal: StopSignal
   /** The exit status by which shells report an end by this signal. */
   readonly status: number
   /** Whether the command has no other end, so that there is nothing to say. */
@@ -18,6 +19,7 @@ export class Interrupted extends Error {
 
   constructor(signal: StopSignal) {
     super('interrupted')
+    this.signal = signal
     this.status = 128 + constants.signals[signal]
   }
 }
@@ -69,8 +71,8 @@ export const announcing = (location: DatabaseLocation, stderr: Output): Database
   onCreate: () => stderr.write(`DATABASE_URL is not set; created a database in ${location.dataDir}\n`),
 })
 
-/** Ends the process as the signal would. An exit waits for what is being read, which of a named pipe may never come. */
-function endBy(signal: StopSignal, { status }: Interrupted): void {
+/** Ends the process as the signal would. An exit waits for what is being read, which of a device may never come. */
+function endBy({ signal, status }: Interrupted): void {
   process.removeAllListeners(signal)
   process.kill(process.pid, signal)
   // As the first process of a container it gets no signal that it does not listen to.
@@ -90,15 +92,12 @@ export async function interruptible<T>(
   const interruption = new AbortController()
   const interrupted = Promise.withResolvers<never>()
   interrupted.promise.catch(() => {})
-  let endWithin = (_deadline_ms: number) => {}
   const interrupt = (signal: StopSignal) => {
+    if (interruption.signal.aborted) return
     const reason = new Interrupted(signal)
     interruption.abort(reason)
     interrupted.reject(reason)
-    endWithin = (deadline_ms) => {
-      setTimeout(endBy, deadline_ms, signal, reason).unref()
-    }
-    endWithin(RELEASE_DEADLINE_ms)
+    setTimeout(endBy, RELEASE_DEADLINE_ms, reason).unref()
   }
   for (const signal of STOP_SIGNALS) process.on(signal, interrupt)
   try {
@@ -111,7 +110,7 @@ export async function interruptible<T>(
     interruption.signal.throwIfAborted()
     throw error
   } finally {
-    if (interruption.signal.aborted) endWithin(EXIT_DEADLINE_ms)
+    if (interruption.signal.aborted) setTimeout(endBy, EXIT_DEADLINE_ms, interruption.signal.reason).unref()
     else for (const signal of STOP_SIGNALS) process.off(signal, interrupt)
   }
 }
