@@ -190,15 +190,21 @@ export interface OpenDatabase {
  */
 export async function openDatabase(location: DatabaseLocation, options: PoolOptions = {}): Promise<OpenDatabase> {
   await using cleanup = new AsyncDisposableStack()
-  const server = await openServer(location, { signal: options.signal })
+  const { signal } = options
+  const server = await openServer(location, { signal })
   cleanup.defer(() => server.release())
+  // A migration may take longer than the queries for which the options are.
+  const migrating = connect(server.url, { idleTransactionTimeout_ms: IDLE_TRANSACTION_TIMEOUT_ms, signal })
+  await releasing(
+    () => ensureMigrated(location, migrating),
+    () => migrating.destroy(),
+  )
   const pool = createPool(server.url, { idleTransactionTimeout_ms: IDLE_TRANSACTION_TIMEOUT_ms, ...options })
   const abandon = connectionBreaker(pool)
   const db = connectBy(pool)
   cleanup.defer(() => db.destroy())
   // Work that was interrupted would otherwise go on, and commit its transactions.
   cleanup.defer(abandon)
-  await ensureMigrated(location, db)
   const opened = cleanup.move()
   return { db, url: server.url, close: () => opened.disposeAsync(), abandon }
 }

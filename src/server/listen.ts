@@ -32,10 +32,12 @@ async function explained<T>(attempt: (host: string) => Promise<T>, { host, port 
     return await attempt(await addressOf(host))
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code
-    if (code === 'EADDRINUSE')
+    if (code === 'EADDRINUSE') {
+      const other = port < 65_535 ? port + 1 : port - 1
       throw new Error(
-        `Port ${port} on ${host} is already in use. Set ${prefix}PORT to another, e.g. ${prefix}PORT=${port + 1}`,
+        `Port ${port} on ${host} is already in use. Set ${prefix}PORT to another, e.g. ${prefix}PORT=${other}`,
       )
+    }
     if (code === 'EACCES') throw new Error(`Port ${port} requires privileges. Set ${prefix}PORT to one above 1023`)
     if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND')
       throw new Error(

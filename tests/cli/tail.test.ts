@@ -2,11 +2,13 @@ import { once } from 'node:events'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
+import { useEmbeddedServer } from '../../db/embedded/server.ts'
 import type { components } from '../../generated/api.ts'
 import { run } from '../../src/cli/run.ts'
 import { createTestApp, type TestApp } from '../support/app.ts'
 import { createDatabaseProxy } from '../support/database-proxy.ts'
 import { kill, type Process, runFlowtrail } from '../support/service.ts'
+import { holdLock } from '../support/waiting.ts'
 import { flowtrailWith, printed, temporaryDirectory, untilPrinted } from './run.ts'
 
 type ProjectEvent = components['schemas']['ProjectEvent']
@@ -24,6 +26,22 @@ function tail(...options: string[]): Process {
   const process = runFlowtrail(['tail', '--project', 'demo', ...options], { DATABASE_URL: api.databaseUrl })
   onTestFinished(() => kill(process))
   return process
+}
+
+/** Runs the command until the reader of its output closes it, after the first write. */
+async function tailOnce(env: Record<string, string>, { isTTY = false } = {}) {
+  let printed = ''
+  const output = new Writable({
+    write(chunk, _, done) {
+      printed += chunk
+      done(Object.assign(new Error('closed'), { code: 'EPIPE' }))
+    },
+  })
+  output.on('error', () => {})
+  const [stdout, stderr] = [Object.assign(output, { isTTY }), new PassThrough({ encoding: 'utf8' })]
+  const context = { env, stdin: Readable.from([]), stdout, stderr }
+  const status = await run(['tail', '--project', 'demo', '--since', 'start'], context)
+  return { status, printed, stderr: stderr.read() ?? '' }
 }
 
 async function record(custom_event_name: string, custom_event_props = '{}') {
@@ -74,6 +92,22 @@ test('fails when the database goes silent', async () => {
   expect(process.stderr()).toMatch(/^flowtrail: Query read timeout\. The server takes connections/)
 })
 
+test('waits until another process has migrated the embedded database, however long that takes', async () => {
+  await using directory = await temporaryDirectory()
+  const settings = { DATA_DIR: directory.path }
+  expect((await flowtrailWith(settings)('demo', '--entries', '1')).status).toBe(0)
+  const server = await useEmbeddedServer({ dataDir: directory.path, name: 'flowtrail' })
+  await using _ = { [Symbol.asyncDispose]: () => server.release() }
+  const migration = await holdLock(server.url, 'LOCK TABLE kysely_migration')
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'], shouldAdvanceTime: true })
+  onTestFinished(() => void vi.useRealTimers())
+  const tailing = tailOnce(settings)
+  await Promise.race([tailing, migration.waiting(1)])
+  vi.advanceTimersByTime(60_000)
+  await migration.release()
+  expect(await tailing).toMatchObject({ status: 0, stderr: '', printed: expect.stringContaining('  entry ') })
+})
+
 test('ends when the project is deleted', async () => {
   await using directory = await temporaryDirectory()
   const flowtrail = flowtrailWith({ DATABASE_URL: api.databaseUrl, DATA_DIR: directory.path })
@@ -98,22 +132,8 @@ test('begins with what comes when it is not told where', async () => {
 })
 
 test('colours what it prints on a terminal', async () => {
-  let printed = ''
-  const terminal = new Writable({
-    write(chunk, _, done) {
-      printed += chunk
-      done(Object.assign(new Error('closed'), { code: 'EPIPE' }))
-    },
-  })
-  terminal.on('error', () => {})
-  const stdout = Object.assign(terminal, { isTTY: true })
-  const context = {
-    env: { DATABASE_URL: api.databaseUrl },
-    stdin: Readable.from([]),
-    stdout,
-    stderr: new PassThrough(),
-  }
-  expect(await run(['tail', '--project', 'demo', '--since', 'start'], context)).toBe(0)
+  const { status, printed } = await tailOnce({ DATABASE_URL: api.databaseUrl }, { isTTY: true })
+  expect(status).toBe(0)
   const [view, opted] = printed.split('\n')
   const [dim, bold, module] = [paint('dim'), paint('bold'), paint('cyan')('skin-quiz')]
   const id = 'entry 019ca8bb-b5c0-7000-8000-000000000001'

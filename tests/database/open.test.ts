@@ -94,11 +94,12 @@ describe('work on the database', () => {
       await setImmediate()
       return [url, (await countProjects(on)).rows[0]?.count]
     }
-    // The check for a pooler has connections of its own.
+    // The check for a pooler and that of the schema have connections of their own.
     expect(await withDatabase(location, work)).toEqual([database.url, 0])
-    expect(ended()).toBe(2)
+    expect(ended()).toBe(3)
     await expect(withDatabase(location, () => Promise.reject(new Error('a bug')))).rejects.toThrow('a bug')
-    expect(ended()).toBe(4)
+    // It has made no query.
+    expect(ended()).toBe(5)
   })
 
   test('that fails leaves nothing of a transaction under way', async () => {
