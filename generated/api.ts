@@ -220,7 +220,8 @@ export interface paths {
          *     of them. If the known ones belong to one contact, the event is that contact's and the new ones are added to it.
          *     If they belong to different contacts, nothing is written and the response is `409`. A contact is also known by
          *     the identifier `contact_id` with its own id as the value; as long as no contact has that id, it is an identifier
-         *     like any other. Keys are compared exactly and case-sensitively, values as JSON values.
+         *     like any other, and no contact with that id can be imported later. Keys are compared exactly and
+         *     case-sensitively, values as JSON values.
          *
          *     **Entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`, else
          *     the oldest. If there is none, a new one is created.
@@ -347,7 +348,8 @@ export interface paths {
          *     **Safe retries.** Records are merged by their ids: what is stored already is `unchanged`, so after a `503` or a
          *     lost response send the same body again. An event without `event_id` gets a hash of its fields as its id. A
          *     field that is left out keeps its value. An entry's module and contact, a version's definition, an event, and the
-         *     contact that an identifier belongs to cannot change: that is a `409`.
+         *     contact that an identifier belongs to cannot change: that is a `409`, as is a new contact whose id is the identifier
+         *     `contact_id` of another one. So import a contact before you record events with its id.
          *
          *     The first bad line is reported by its number, such as `/body/3/page_index` on the third line, and nothing is
          *     imported. A line that is invalid by itself (a `400`) comes before one that contradicts what is stored or another
@@ -959,7 +961,7 @@ export interface components {
         };
         /**
          * @description The request is invalid as a whole. `error.details` says where, and how to fix it. Nothing was written. A single
-         *     invalid event does not cause this; it gets a result of its own.
+         *     invalid event does not cause this, unless the body is too large with it; it gets a result of its own.
          */
         InvalidBatch: {
             headers: {
@@ -1925,7 +1927,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description The event, at most 256 KiB of JSON. */
+        /** @description The event, at most 256 KiB of JSON and 200 fields and items. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["CustomEventInput"];
@@ -1973,7 +1975,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description The events, at most 4 MiB of JSON. */
+        /** @description The events, at most 4 MiB of JSON and 50,000 fields and items. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["CustomEventBatch"];

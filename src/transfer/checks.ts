@@ -77,7 +77,7 @@ const identifierIsContactId = (contacts: string, condition: string): Check => ({
 /** Finds new contacts whose id is already such an identifier of another contact, which the given query finds. */
 const contactIdIsIdentifier = (claim: string, { tables }: Stored): Check => ({
   kind: 'contact',
-  message: `is already the identifier ${CONTACT_ID_KEY} of another contact, so no contact can have this id`,
+  message: `is already the identifier ${CONTACT_ID_KEY} of another contact, so no contact can have this id; import it as that contact, or have that contact erased`,
   sql: `SELECT m.line, '/contact_id' AS field FROM ${mergedTable('contact')} m
     WHERE NOT EXISTS (SELECT FROM ${tables.contact} c WHERE c.project_id = m.project_id AND c.contact_id = m.contact_id)
       AND EXISTS (${claim})
