@@ -1,7 +1,7 @@
 import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
 import type pg from 'pg'
 import type { Config, RecorderOptions } from './config.ts'
-import { adviceFor } from './database/advice.ts'
+import { adviceForOutage } from './database/advice.ts'
 import { isDistributed } from './database/distribution.ts'
 import type { Database } from './database/pool.ts'
 import type { ReadReplicas } from './database/replicas.ts'
@@ -202,10 +202,9 @@ function startPruning(app: FastifyInstance, { db, ...options }: NonNullable<AppP
   const pruner = new IdempotencyPruner(db, options, ({ deleted, duration_ms, error }) => {
     const run = { deleted, duration_ms: Math.round(duration_ms) }
     if (error) {
-      const advice = adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
       app.log.warn(
         { err: error, ...run },
-        `old Idempotency-Keys could not be deleted; the next attempt is in an hour. ${advice}`,
+        `old Idempotency-Keys could not be deleted; the next attempt is in an hour. ${adviceForOutage(error)}`,
       )
     } else if (deleted > 0) app.log.info(run, 'deleted old Idempotency-Keys')
   })

@@ -5,7 +5,7 @@ import { rewriteTables } from '../queries/erasures.ts'
 import { databaseSize } from '../queries/projects.ts'
 import type { Context } from './context.ts'
 import { onDatabase } from './interruptible.ts'
-import { CommandError, print, printable, report } from './output.ts'
+import { CommandError, mebibytes, print, printable, report } from './output.ts'
 
 export function compactCommand({ env, stdout, stderr }: Context): Command {
   return new Command('compact')
@@ -20,7 +20,7 @@ export function compactCommand({ env, stdout, stderr }: Context): Command {
         }
         const before_bytes = await databaseSize(db)
         const tables = await rewriteTables(db, (reason) => void stderr.write(`Waiting for ${printable(reason)}\n`))
-        const sizes = [before_bytes, await databaseSize(db)].map((bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`)
+        const sizes = [before_bytes, await databaseSize(db)].map(mebibytes)
         const done = `Rewrote ${tables} tables`
         await report(done, () => print(stdout, `${done}; the database had ${sizes.join(', and has ')}\n`))
       }),

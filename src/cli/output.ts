@@ -94,3 +94,5 @@ function cell(value: Row[string] | undefined): string {
 
 /** Text on one line. What was imported can contain line breaks and terminal escapes. */
 export const printable = (text: string): string => text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ')
+
+export const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`

@@ -4,6 +4,7 @@ import type { LiveCounts } from '../demo/live.ts'
 import type { ExportProgress } from '../transfer/export.ts'
 import type { ImportProgress } from '../transfer/import.ts'
 import type { Output } from './context.ts'
+import { mebibytes } from './output.ts'
 
 /** Shows progress on stderr if that is a terminal. */
 export interface Progress<P> {
@@ -11,7 +12,6 @@ export interface Progress<P> {
   stop: () => void
 }
 
-const MEGABYTE = 1024 * 1024
 const BAR_characters = 30
 
 const SILENT = { update: () => {}, stop: () => {} }
@@ -39,7 +39,7 @@ export function importProgress(stderr?: Output, total_bytes?: number, signal?: A
       phase = progress.phase
       line = new ProgressLine(stderr, phase, lines)
     }
-    if (phase === 'reading') line.update(bytes, megabytes(bytes), perSecond(lines, 'lines', line.seconds))
+    if (phase === 'reading') line.update(bytes, mebibytes(bytes), perSecond(lines, 'lines', line.seconds))
     else line.update(merged_lines, (step ?? '').replaceAll('_', ' '), perSecond(merged_lines, 'lines', line.seconds))
   }
   return untilAborted({ update, stop: () => line.stop() }, signal)
@@ -53,7 +53,7 @@ export function exportProgress(stdout: Output, stderr: Output, signal?: AbortSig
   const update = ({ bytes, type }: ExportProgress) => {
     if (Date.now() < quietUntil_ms) return
     line ??= new ProgressLine(stderr, 'writing')
-    line.update(bytes, megabytes(bytes), `${type.replaceAll('_', ' ')}s`)
+    line.update(bytes, mebibytes(bytes), `${type.replaceAll('_', ' ')}s`)
   }
   return untilAborted({ update, stop: () => line?.stop() }, signal)
 }
@@ -65,7 +65,7 @@ export function backupProgress(
 ): Progress<BackupProgress> {
   if (!stderr.isTTY) return SILENT
   const line = new ProgressLine(stderr, name)
-  const update = ({ table, bytes }: BackupProgress) => line.update(bytes, megabytes(bytes), table.replaceAll('_', ' '))
+  const update = ({ table, bytes }: BackupProgress) => line.update(bytes, mebibytes(bytes), table.replaceAll('_', ' '))
   return untilAborted({ update, stop: () => line.stop() }, signal)
 }
 
@@ -119,8 +119,6 @@ class ProgressLine {
     return `${duration((this.seconds * (this.#total - done)) / done)} left`
   }
 }
-
-const megabytes = (bytes: number) => `${(bytes / MEGABYTE).toFixed(1)} MB`
 
 const perSecond = (amount: number, what: string, seconds: number) =>
   `${Math.round(amount / Math.max(seconds, 0.001)).toLocaleString('en')} ${what}/s`

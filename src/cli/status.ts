@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Command } from 'commander'
 import { readConfig } from '../config.ts'
 import { type DatabaseLocation, type OpenDatabase, openDatabase } from '../database/open.ts'
@@ -7,7 +7,7 @@ import { databaseSize, selectLastEvents } from '../queries/projects.ts'
 import { addressOf, serverUrl } from './arguments.ts'
 import type { Context } from './context.ts'
 import { announcing, interruptible, untilInterrupted } from './interruptible.ts'
-import { CommandError, describeError, print, printable, table } from './output.ts'
+import { CommandError, describeError, mebibytes, print, printable, table } from './output.ts'
 import { parseMetrics, perSecond, quantile, type Scrape, sinceStart, sum } from './scrape.ts'
 
 /** Between two looks at the counters of the server. */
@@ -73,7 +73,7 @@ export const statusCommand = ({ env, stdout, stderr }: Context) =>
       const show = async (database: DatabaseReader) => {
         let before = await scrape(url)
         for (;;) {
-          await setTimeout(INTERVAL_ms)
+          await sleep(INTERVAL_ms)
           const [after, found] = await Promise.all([scrape(url), database.read()])
           const status = { server: serverStatus(url, before, after), ...found }
           const clear = options.watch && stdout.isTTY ? CLEAR_SCREEN : ''
@@ -112,7 +112,7 @@ class DatabaseReader implements AsyncDisposable {
 
   async read(): Promise<DatabaseStatus> {
     try {
-      const found = await Promise.race([this.#find(), setTimeout(TIMEOUT_ms, undefined, { ref: false })])
+      const found = await Promise.race([this.#find(), sleep(TIMEOUT_ms, undefined, { ref: false })])
       if (found) return found
       this.#opened?.abandon()
       return { database: { problem: `no response within ${TIMEOUT_ms / 1000} s` } }
@@ -213,7 +213,7 @@ function databaseLines(status: DatabaseStatus): string[] {
     .sort((a, b) => Date.parse(b.last_used_at ?? NEVER) - Date.parse(a.last_used_at ?? NEVER))
   const hidden = used.length - SHOWN_KEYS
   return [
-    `Database  ${(database.bytes / 2 ** 20).toFixed(1)} MiB\n`,
+    `Database  ${mebibytes(database.bytes)}\n`,
     table(projects, ['project_id', 'name', 'last_event_at']),
     table(used.slice(0, SHOWN_KEYS), ['project_id', 'key_id', 'name', 'last_used_at', 'expires_at']).trimEnd(),
     ...(hidden > 0 ? [`and ${hidden} others: flowtrail keys list`] : []),

@@ -63,6 +63,10 @@ export function adviceFor(error: unknown): string | undefined {
   return ADVICE_BY_MESSAGE.find(([message]) => message.test(error.message))?.[1] ?? advice
 }
 
+/** The same for an outage, of which there is always something to say. */
+export const adviceForOutage = (error: unknown): string =>
+  adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
+
 /** What an error says; of several addresses of a host, that of the first. */
 export function messageOf(error: unknown): string {
   const { message } = error instanceof AggregateError ? error.errors[0] : (error as Error)

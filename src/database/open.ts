@@ -51,7 +51,8 @@ export interface ServerOptions {
 
 /**
  * The operator's PostgreSQL or, without a URL, the embedded one, started if it is not running.
- * @throws Error with one line that says how to fix it; the signal's reason when that aborts first
+ * @throws Error with one line that says how to fix it; when the signal aborts first, its reason for an embedded server, else the
+ * error of the connection that it breaks
  */
 export async function openServer(
   { databaseUrl, dataDir, onCreate }: DatabaseLocation,

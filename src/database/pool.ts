@@ -55,8 +55,9 @@ export interface PoolOptions {
   /** How long a statement waits for a lock, in milliseconds; without it, what the server or the role says. */
   lockTimeout_ms?: number
   /**
-   * How long a result may take, in milliseconds, before its connection is destroyed: a server that is frozen or
-   * unreachable does not keep its own timeouts. On a shared connection it is counted from the result before.
+   * How long a result may take, in milliseconds: a server that is frozen or unreachable does not keep its own timeouts. In
+   * pipeline mode the connection is destroyed then, and on a shared one the time is counted from the result before. Else the
+   * statement goes on, and the next one on the connection waits behind it.
    */
   queryTimeout_ms?: number
   /** How long an idle connection is kept, in milliseconds; 10,000 without it. */

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { adviceFor } from '../database/advice.ts'
+import { adviceForOutage } from '../database/advice.ts'
 import { isOutage, isUnavailable } from '../database/failures.ts'
 
 declare module 'fastify' {
@@ -49,7 +49,7 @@ export function reportOutages(apps: readonly FastifyInstance[], ping: () => Prom
       return
     }
     outage = { start_ms: now_ms, last_ms: now_ms, failures: 1 }
-    const advice = adviceFor(error) ?? 'Check that PostgreSQL runs and that DATABASE_URL is right'
+    const advice = adviceForOutage(error)
     app.log.error({ err: error }, `the database is unavailable: requests get a 503 until it is back. ${advice}`)
     timer = setTimeout(check, CHECK_INTERVAL_ms, outage).unref()
   }

@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { v7 as uuidv7 } from 'uuid'
 import { refuseDistribution } from '../database/distribution.ts'
@@ -160,7 +160,7 @@ async function untilNoneSees(db: Database, onWait: (reason: string) => void): Pr
   const older = await findOlder()
   if (!older) return
   onWait(`what began before and may see erased rows: ${older}`)
-  while (await findOlder()) await setTimeout(POLL_ms)
+  while (await findOlder()) await sleep(POLL_ms)
 }
 
 async function rewrite(db: Database, table: string, onWait: (reason: string) => void): Promise<void> {
@@ -173,7 +173,7 @@ async function rewrite(db: Database, table: string, onWait: (reason: string) => 
       if (!isLockTimeout(error)) throw error
       if (tries === 0) onWait(`${table}, which a long transaction uses`)
       // Those who waited behind it go first.
-      await setTimeout(LOCK_TIMEOUT_ms)
+      await sleep(LOCK_TIMEOUT_ms)
     }
   }
   // PostgreSQL only warns of tables that the role may not rewrite.

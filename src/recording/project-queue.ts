@@ -31,7 +31,7 @@ const TRANSITIONS: Record<QueueState, readonly QueueState[]> = {
 /** An event whose caller waits for it to be recorded. */
 export interface QueuedEvent {
   event: EventToRecord
-  /** How many of its characters may be many. */
+  /** How many characters its properties and identifiers have. */
   length: number
   /** When it came, in milliseconds of performance.now(). */
   queued_ms: number

@@ -56,7 +56,7 @@ const BATCHES_SHARE = 0.75
 /** The most characters of events that wait: of a project as many as eight batches of 4 MiB can have. */
 const QUEUED_LENGTH = { all: 64 * 1024 * 1024, project: 32 * 1024 * 1024 }
 
-/** How many characters of an event's body may be many. */
+/** How many characters the properties and the values of the identifiers of an event have: all else is short. */
 const lengthOf = ({ custom_event_props, identifiers }: ParsedEvent): number =>
   identifiers.reduce((sum, { value }) => sum + value.length, custom_event_props.length)
 

@@ -185,7 +185,7 @@ async function importInto(
   const merge = new Merge(
     client,
     stored,
-    { counts: stage.rows, held },
+    { counts: stage.counts, held },
     now ?? new Date(),
     sizes,
     (step, merged_lines) => onProgress({ phase: 'merging', bytes, lines: splitter.lines, merged_lines, step }),
@@ -195,12 +195,12 @@ async function importInto(
   const merged = await merge.run()
   const summarize = (type: RecordType): [RecordType, ImportedRecords] => {
     const { records, added, updated } = merged[type]
-    return [type, { read: stage.rows[type], added, updated, unchanged: records - added - updated }]
+    return [type, { read: stage.counts[type], added, updated, unchanged: records - added - updated }]
   }
   return {
     lines: splitter.lines,
     records: Object.fromEntries(RECORD_TYPES.map(summarize)) as Record<RecordType, ImportedRecords>,
-    duplicate_lines: RECORD_TYPES.reduce((sum, type) => sum + stage.rows[type] - merged[type].records, 0),
+    duplicate_lines: RECORD_TYPES.reduce((sum, type) => sum + stage.counts[type] - merged[type].records, 0),
     identifiers_added: merged.identifier.added,
     type_mismatches: merge.typeMismatches,
   }

@@ -98,12 +98,12 @@ const noRows = (): Batch => ({ rows: [], characters: 0 })
  */
 export class Stage {
   /** How many rows of each kind were added. */
-  readonly rows = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
+  readonly counts = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, 0])) as Record<StagedKind, number>
   readonly #client: () => Promise<pg.ClientBase>
   readonly #batch_characters: number
   readonly #heldRows: number
   /** How many rows were added, and how long their lines are, in all. */
-  #rows = 0
+  #count = 0
   #characters = 0
   readonly #batches = Object.fromEntries(STAGED_KINDS.map((kind) => [kind, noRows()])) as Record<StagedKind, Batch>
   #sending: Promise<void> = Promise.resolve()
@@ -140,7 +140,7 @@ export class Stage {
   }
 
   #holds(): boolean {
-    return this.#rows <= this.#heldRows && this.#characters <= HELD_characters
+    return this.#count <= this.#heldRows && this.#characters <= HELD_characters
   }
 
   /** Sends the remaining rows and waits until PostgreSQL has stored all of them. */
@@ -154,8 +154,8 @@ export class Stage {
 
   #addRow(kind: StagedKind, row: StagedRow, characters: number): void {
     const batch = this.#batches[kind]
-    this.rows[kind] += 1
-    this.#rows += 1
+    this.counts[kind] += 1
+    this.#count += 1
     this.#characters += characters
     batch.rows.push(row)
     batch.characters += characters

@@ -42,10 +42,10 @@ describe('of an import', () => {
     const { update, stop } = importProgress(stderr, 40 * MEGABYTE)
     seconds(2)
     update({ phase: 'reading', bytes: 10 * MEGABYTE, lines: 25_000, merged_lines: 0 })
-    expect(terminal()).toEqual([`reading ${bar(7)} 25% | 10.0 MB | 12,500 lines/s | 6s left`])
+    expect(terminal()).toEqual([`reading ${bar(7)} 25% | 10.0 MiB | 12,500 lines/s | 6s left`])
     seconds(6)
     update({ phase: 'reading', bytes: 40 * MEGABYTE, lines: 100_000, merged_lines: 0 })
-    const read = `reading ${bar(30)} 100% | 40.0 MB | 12,500 lines/s | 8s`
+    const read = `reading ${bar(30)} 100% | 40.0 MiB | 12,500 lines/s | 8s`
     expect(terminal()).toEqual([read])
 
     const merging = { phase: 'merging', bytes: 40 * MEGABYTE, lines: 100_000 } as const
@@ -72,7 +72,7 @@ describe('of an import', () => {
     seconds(2)
     update({ phase: 'reading', bytes: 3 * MEGABYTE, lines: 6_000, merged_lines: 0 })
     stop()
-    expect(terminal()).toEqual(['reading | 3.0 MB | 3,000 lines/s | 2s'])
+    expect(terminal()).toEqual(['reading | 3.0 MiB | 3,000 lines/s | 2s'])
   })
 })
 
@@ -88,7 +88,7 @@ describe('of an export', () => {
     seconds(3)
     update({ bytes: 2 * MEGABYTE, type: 'module_version' })
     stop()
-    expect(terminal()).toEqual(['writing | 2.0 MB | module versions | 0s'])
+    expect(terminal()).toEqual(['writing | 2.0 MiB | module versions | 0s'])
   })
 
   test('is silent when the records go to the terminal', () => {

@@ -117,7 +117,7 @@ describe('a stage', () => {
     await stage.finish()
     expect(watched.results).toHaveLength(2)
     expect(await stored('project')).toBe(3)
-    expect(stage.rows.project).toBe(3)
+    expect(stage.counts.project).toBe(3)
   })
 
   test('sends the identifiers of contacts as they come', async () => {
