@@ -76,7 +76,10 @@ export class Spans {
 
   /** The system's time, but finer than that of Date.now(): some statements take less than its millisecond. */
   #timeAt(time_ms: number): number {
-    const drift_ms = Date.now() - performance.now() - this.#origin_ms
+    // Read before and after, since the process may be paused between the two clocks: the drift is at least the one nearer to 0.
+    const before_ms = performance.now()
+    const now_ms = Date.now() - this.#origin_ms
+    const drift_ms = Math.max(now_ms - performance.now(), Math.min(now_ms - before_ms, 0))
     if (Math.abs(drift_ms) > MAX_DRIFT_ms) this.#origin_ms += drift_ms
     return this.#origin_ms + time_ms
   }

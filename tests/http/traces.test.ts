@@ -339,6 +339,27 @@ describe('spans', () => {
     expect(exporter.getFinishedSpans()).toEqual([])
   })
 
+  test('their times follow the clock of the system, but not the pauses of the process', () => {
+    const start_ms = performance.now()
+    const startTime = () => {
+      spans.end(spans.start('timed', { start_ms }))
+      const [seconds = 0, nanoseconds = 0] = exporter.getFinishedSpans().at(-1)?.startTime ?? []
+      return seconds * 1e3 + nanoseconds / 1e6
+    }
+    const usual = startTime()
+    const systemTime = Date.now
+    const clock = vi.spyOn(Date, 'now')
+    onTestFinished(() => clock.mockRestore())
+    clock.mockImplementation(() => {
+      const now_ms = systemTime()
+      for (const end_ms = performance.now() + 30; performance.now() < end_ms; );
+      return now_ms
+    })
+    expect(startTime()).toBe(usual)
+    clock.mockImplementation(() => systemTime() + 5_000)
+    expect(Math.abs(startTime() - usual - 5_000)).toBeLessThan(20)
+  })
+
   test('what is for no one request is in the span of none', () => {
     const { detached } = traceRecording(spans)
     expect(spans.run(spans.start('other', {}), () => detached(() => spans.current ?? 'none'))).toBe('none')
