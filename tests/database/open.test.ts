@@ -170,13 +170,17 @@ test.each([(url: string) => url, asPooler])(
 )
 
 const NEVER_OPENED = () => Promise.reject(new Error('was opened'))
+const openingServer = (location: DatabaseLocation, signal: AbortSignal) => withServer(location, NEVER_OPENED, signal)
+const openingDatabase = (location: DatabaseLocation, signal: AbortSignal) =>
+  withDatabase(location, NEVER_OPENED, { signal })
 test.each([
-  ['a server', (location: DatabaseLocation, signal: AbortSignal) => withServer(location, NEVER_OPENED, signal)],
-  ['a database', (location: DatabaseLocation, signal: AbortSignal) => withDatabase(location, NEVER_OPENED, { signal })],
-])('%s that is silent after the login is not waited for once its start is given up', async (_, open) => {
+  ['server that is silent after the login', openingServer, 'SELECT'],
+  ['database that is silent after the login', openingDatabase, 'SELECT'],
+  ['database that is silent about its schema', openingDatabase, 'to_regclass'],
+])('a %s is not waited for once its start is given up', async (_, open, statement) => {
   const proxy = await createDatabaseProxy(database.url)
   onTestFinished(() => proxy.close())
-  const isSilent = proxy.freezeAt('SELECT')
+  const isSilent = proxy.freezeAt(statement)
   const giveUp = new AbortController()
   const location = { databaseUrl: proxy.reach(database.url), dataDir: '' }
   const opening = open(location, giveUp.signal)
