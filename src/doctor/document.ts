@@ -4,6 +4,8 @@ import { type Finding, ok, warning } from './findings.ts'
 
 const DOCUMENT = new URL('../../generated/openapi.json', import.meta.url)
 const TIMEOUT_ms = 5_000
+/** Nothing listens there, or this machine has no such address. */
+const NO_SERVER = ['ECONNREFUSED', 'EADDRNOTAVAIL']
 
 interface ApiDocument {
   info?: { title?: string; version?: string }
@@ -15,11 +17,23 @@ export async function checkDocument(address: string): Promise<Finding> {
   let served: ApiDocument | null
   try {
     const response = await fetch(`${address}/openapi.json`, { signal: AbortSignal.timeout(TIMEOUT_ms) })
-    served = (await response.json()) as ApiDocument | null
-  } catch {
-    return ok(`${installed.info?.version} is installed; no server runs at ${address}`)
+    served = parseDocument(await response.text())
+  } catch (error) {
+    const { message, cause = {} } = error as { message: string; cause?: { code?: string; message?: string } }
+    if (NO_SERVER.includes(cause.code ?? ''))
+      return ok(`${installed.info?.version} is installed; no server runs at ${address}`)
+    return warning(`no response from ${address}: ${cause.message || message}`, 'Look at what listens there')
   }
   return judgeDocument(installed, served, address)
+}
+
+/** null for what is no JSON, and so of another server. */
+function parseDocument(text: string): ApiDocument | null {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
 }
 
 /** @param address where a server serves the other document */

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import path from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest'
@@ -220,6 +220,28 @@ test('a database that goes silent after the login is an error', async () => {
   const { status, stdout, stderr } = await flowtrailProcessWith({ PORT, DATABASE_URL })('doctor')
   expect(stdout).toMatch(/^error +connection +Query read timeout\. Fix: The server takes connections/)
   expect({ status, stderr }).toEqual({ status: 1, stderr: 'flowtrail: Errors found: connection\n' })
+})
+
+test.each([
+  [
+    'closes the connection',
+    (response: ServerResponse) => response.destroy(),
+    'warning',
+    /^no response from http:.*: other side closed$/,
+  ],
+  [
+    'sends no JSON',
+    (response: ServerResponse) => response.end('<html>'),
+    'ok',
+    /; what runs at http:.* is not Flowtrail$/,
+  ],
+])('a server that %s is no missing server', async (_, respond, status, finding) => {
+  const server = createServer((_, response) => void respond(response))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  onTestFinished(() => void server.close())
+  const { port } = server.address() as AddressInfo
+  const found = await doctor('postgres://u@127.0.0.1:1/flowtrail', { PORT: String(port) })
+  expect(found.document).toMatchObject({ status, finding: expect.stringMatching(finding) })
 })
 
 test('a server that serves another document has a warning', async () => {
