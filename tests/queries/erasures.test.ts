@@ -81,13 +81,18 @@ test('a rewriting lets those pass who come after it, while it waits for a table'
   onTestFinished(() => reader.release())
   const waits: string[] = []
   const rewriting = rewriteTables(db, (reason) => waits.push(reason))
-  rewriting.catch(() => {})
+  const failed = vi.fn()
+  rewriting.catch(failed)
   await reader.waiting(1)
   expect(await selectKeys(another, 'p')).toHaveLength(1)
-  await vi.waitFor(() => expect(waits).toContain('api_keys, which a long transaction uses'))
-  // It tries again.
-  const [pid] = await reader.waiting(1)
-  await reader.query(`SELECT pg_cancel_backend(${pid})`)
+  await expect.poll(() => waits).toContain('api_keys, which a long transaction uses')
+  // It tries again. Whoever is to be cancelled must wait at that moment.
+  const cancelled = async () => {
+    await sql`SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+      WHERE datname = current_database() AND wait_event_type = 'Lock'`.execute(another)
+    expect(failed).toHaveBeenCalled()
+  }
+  await vi.waitFor(cancelled, { timeout: 30_000, interval: 20 })
   await expect(rewriting).rejects.toThrow('canceling statement due to user request')
 })
 
