@@ -45,7 +45,7 @@ MODULE = columns(required="module_id title group_id project_id json_string_prod"
 VERSION = columns(required="module_id version_number saved_at json_string")
 ENTRY = columns(
     required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data",
-    # The position of the last erasure when the entry was read. An erasure of its contact with a greater one came later, and
+    # The position of the last erasure that the service or the copy had when the entry was read. An erasure of its contact with a greater one came later, and
     # deletes it; one with a smaller one came before, and the contact has been imported again.
     optional="erasure_position",
 )
@@ -126,7 +126,9 @@ def flowtrail(
         ),
     ) -> Records:
         check_project()
-        last_erasure = max((erasure["position"] for erasure in one("erasures?limit=1")), default=0)
+        # Those that the copy has count too: the service has none of before the project was moved to it.
+        copied = dlt.current.resource_state("erasures").get("incremental", {}).get("position", {}).get("last_value") or 0
+        last_erasure = max([copied, *(erasure["position"] for erasure in one("erasures?limit=1"))])
         for page in pages("entries", updated_after=updated_at.last_value):
             yield [{**entry, "erasure_position": last_erasure} for entry in page]
 

@@ -86,4 +86,18 @@ describe.each(CONNECTOR_NAMES)('the source for %s', (name) => {
       await project.eraseContact(contactId)
     },
   )
+
+  test.runIf(name === 'dlt')('keeps who came back before the project was moved', { timeout: 180_000 }, async () => {
+    const [folder, contactId] = [await warehouse.newFolder(), `${name}-moved`]
+    await project.addContact(contactId, 3)
+    await project.eraseContact(contactId)
+    await project.addContact(contactId, 2)
+    await warehouse.sync(folder)
+    // An export has none.
+    await sql`DELETE FROM erasures WHERE project_id = 'demo'`.execute(project.api.db)
+    await warehouse.sync(folder, ['--all-entries'])
+    const { entries = [] } = await warehouse.copied(folder)
+    expect(entries.filter(({ contact_id }) => contact_id === contactId)).toHaveLength(1)
+    await project.eraseContact(contactId)
+  })
 })
