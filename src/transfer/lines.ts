@@ -1,8 +1,11 @@
 import { isUtf8 } from 'node:buffer'
 import { ImportError } from './issues.ts'
 
-/** The longest line of an import, in bytes without the line break (docs/semantics.md#import). */
-export const MAX_LINE_bytes = 16 * 1024 * 1024
+/**
+ * The longest line of an import, in bytes without the line break: 16 MiB (docs/semantics.md#import), and as much as an export may
+ * add to such a line, such as times and ids that it left out.
+ */
+export const MAX_LINE_bytes = (16 * 1024 + 64) * 1024
 
 const LF = 0x0a
 /** So many parts of a line are joined: a Buffer takes some 500 bytes, however few it holds. */
