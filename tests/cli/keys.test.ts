@@ -92,7 +92,7 @@ describe('keys create', () => {
 
   test('with --expires 1s makes a key that expires and then cannot be rotated', async () => {
     const key = await create('--expires', '1s')
-    await expect.poll(() => statusOf(key), { timeout: 10_000 }).toBe(401)
+    await expect.poll(() => statusOf(key)).toBe(401)
     const { expires_at } = await listed(key)
     expect(await flowtrail('keys', 'rotate', idOf(key))).toEqual({
       status: 1,

@@ -29,7 +29,11 @@ async function serveWith(settings: Record<string, string>) {
   await using directory = await temporaryDirectory()
   const IMPORTED = `${directory.path}/imported`
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(RECORD_IMPORTS)}`
-  const service = await startService({ DATABASE_URL: database.url, IMPORTED, NODE_OPTIONS, ...settings })
+  const service = await startService({
+    ...{ DATABASE_URL: database.url, IMPORTED, NODE_OPTIONS },
+    // A slow one is logged.
+    ...{ SLOW_REQUEST_MS: '600000', ...settings },
+  })
   try {
     const { status } = await fetch(`${service.address}/projects/demo/modules`)
     service.child.kill('SIGTERM')

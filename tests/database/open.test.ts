@@ -138,7 +138,7 @@ describe('work on the database', () => {
       client.release(true)
       return rows[0].pid
     })
-    await expect.poll(() => activityOf(pid), { timeout: 10_000 }).toEqual([])
+    await expect.poll(() => activityOf(pid)).toEqual([])
   })
 
   test('has one connection of pg; it is closed afterwards, also when it fails', async () => {

@@ -270,7 +270,7 @@ describe('with a lock timeout', () => {
     const locked = sql`SELECT pg_advisory_xact_lock(7)`.execute(db).finally(() => {
       next = sql`SELECT 1 AS one`.execute(db)
     })
-    const outcomes = await Promise.allSettled([locked, sql`SELECT pg_sleep(3)`.execute(db)])
+    const outcomes = await Promise.allSettled([locked, sql`SELECT pg_sleep(30)`.execute(db)])
     expect(outcomes).toMatchObject([{ reason: { code: '55P03' } }, { reason: { code: '55P03' } }])
     expect(await next).toMatchObject({ rows: [{ one: 1 }] })
     await obstacle.release()
@@ -278,16 +278,16 @@ describe('with a lock timeout', () => {
 })
 
 test('the time that a query waits for those ahead of it does not count', async () => {
-  const db = open({ queryTimeout_ms: 2_000 })
+  const db = open({ queryTimeout_ms: 4_000 })
   await echo(db, 'warm')
-  const slow = Array.from({ length: 2 }, () => sql`SELECT pg_sleep(1.1)`.execute(db))
+  const slow = Array.from({ length: 2 }, () => sql`SELECT pg_sleep(2.1)`.execute(db))
   expect(await values(db, ['behind'])).toEqual(['behind'])
   await Promise.all(slow)
 })
 
 test('on a server that never replies a query fails in time, and the next has a new connection', async () => {
   const proxy = await createDatabaseProxy(inject('databaseServer'))
-  const db = open({ queryTimeout_ms: 500 }, proxy.reach(database.url))
+  const db = open({ queryTimeout_ms: 2_000 }, proxy.reach(database.url))
   await echo(db, 'before')
   proxy.freeze()
   const outcomes = await Promise.allSettled([echo(db, 'a'), echo(db, 'b')])
@@ -319,11 +319,11 @@ test('destroy waits for the queries under way', async () => {
 })
 
 test('an idle connection stays open, however long', async () => {
-  const db = open({ queryTimeout_ms: 500 })
+  const db = open({ queryTimeout_ms: 2_000 })
   const [first] = await Promise.all([backend(db), echo(db, 'at once')])
   const other = connect(database.url)
   opened.push(other)
-  await sql`SELECT pg_sleep(0.7)`.execute(other)
+  await sql`SELECT pg_sleep(2.2)`.execute(other)
   expect(await backend(db)).toEqual(first)
 })
 

@@ -9,6 +9,7 @@ import { Replica, type ReplicaOptions } from '../../src/database/replica.ts'
 import type { ServerState } from '../../src/database/wal-position.ts'
 import { stopClock } from '../recording/fixture.ts'
 import { holdLock } from '../support/waiting.ts'
+import { allowLateStates } from './late-states.ts'
 import { isLate, type SimulatedServers, simulateServers } from './simulated-servers.ts'
 
 // What one replica does with what its server says; tests/database/standbys.test.ts has real ones.
@@ -39,6 +40,7 @@ afterAll(() => servers.drop())
 
 beforeEach(async () => {
   await servers.reset()
+  allowLateStates()
   reported.length = 0
   clock = stopClock()
   const db = connect(servers.url('primary'), { max: 2 })

@@ -99,7 +99,7 @@ test.each<[string, NodeJS.Signals[]]>([
   ['SIGHUP, then SIGINT, sent a second time by npm, and SIGTERM', ['SIGHUP', 'SIGINT', 'SIGINT', 'SIGTERM']],
 ])('%s finishes the requests in flight, accepts no new ones, and exits with 0 soon', async (_, signals) => {
   // Without it, a connection that is kept open would be closed in the end.
-  await start({ DRAIN_TIMEOUT_MS: '600000' })
+  await start({ DRAIN_TIMEOUT_MS: '600000', QUEUE_TIMEOUT_MS: '120000' })
   const obstacle = await holdProject(database.url)
   const [busy, queued, uploading, idle] = [openConnection(), openConnection(), openConnection(), openConnection()]
   busy.record('in flight')

@@ -245,7 +245,7 @@ describe('a request that waits', () => {
     return Number(/^flowtrail_feed_followers (\d+)$/m.exec(body)?.[1])
   }
   const untilWaiting = (app: TestApp, count: number) =>
-    vi.waitFor(async () => expect(await followers(app)).toBe(count), { timeout: 10_000, interval: 10 })
+    vi.waitFor(async () => expect(await followers(app)).toBe(count), { timeout: 30_000, interval: 10 })
   /** Sends a request that finds nothing, and has begun to wait. */
   const beginWaiting = async <T>(send: () => Promise<T>): Promise<{ waiting: Promise<T> }> => {
     const wait = vi.spyOn(Followers.prototype, 'wait')
@@ -356,7 +356,8 @@ describe('a request that waits', () => {
   })
 
   test('waits with a thousand others, for one event after another, and holds no place among the reads', async () => {
-    const app = await appFor()
+    // Reading for all of them may take longer than reads wait.
+    const app = await appFor({ readGate: { maxWait_ms: 60_000 } })
     let query = { ...(await end(app)), limit: 1000, wait: 30 }
     for (const name of ['first', 'second']) {
       const waiting = Array.from({ length: 1_000 }, () => feed(app, query))

@@ -200,7 +200,11 @@ export async function openHistories() {
   const importPool = createPool(url.href)
   // Processes share no memory, and neither do recorders.
   const writePools = Array.from({ length: 3 }, () => openWritePool(url.href, { max: 2 }))
-  const recorders = writePools.map((own) => recorderOn(own)) as [Recorder, Recorder, Recorder]
+  const recorders = writePools.map((own) => recorderOn(own, { maxQueueWait_ms: 120_000 })) as [
+    Recorder,
+    Recorder,
+    Recorder,
+  ]
   const importer = new Importer(importPool)
   const followers = new Followers(db, { maxFollowers: 2 * FOLLOWERS.length, pollInterval_ms: 1 })
 

@@ -65,7 +65,7 @@ test('the visitors of the example runtime appear in the feed as they go', async 
     next = /href="([^"]+)"/.exec(page)?.[1] ?? ''
   }
   const viewed = async () => (await feed()).filter(({ module_id }) => module_id === 'tea-quiz')
-  await vi.waitFor(async () => expect(await viewed()).toHaveLength(4), { timeout: 10_000, interval: 50 })
+  await vi.waitFor(async () => expect(await viewed()).toHaveLength(4), { timeout: 30_000, interval: 50 })
   const views = await viewed()
   expect(views.map(({ page_key }) => page_key)).toEqual(['result', 'time', 'taste', 'welcome'])
   // So that they are in this order within a millisecond, too.

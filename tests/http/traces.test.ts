@@ -174,7 +174,7 @@ describe('of a service', () => {
   })
 
   test('a read that has to wait has its wait', async () => {
-    const own = await createTestApp({ tracing, readGate: { reads: { all: 1, project: 1 } } })
+    const own = await createTestApp({ tracing, readGate: { reads: { all: 1, project: 1 }, maxWait_ms: 60_000 } })
     onTestFinished(() => own.close())
     const lock = await holdLock(own.databaseUrl, 'LOCK TABLE modules')
     const read = (id: string) => own.call({ path: '/projects/demo/modules', headers: { 'x-request-id': id } })
@@ -485,7 +485,7 @@ describe('a collector', () => {
     const tracing = start({
       OTEL_TRACES_SAMPLER,
       OTEL_TRACES_SAMPLER_ARG,
-      OTEL_EXPORTER_OTLP_TIMEOUT: '5000',
+      OTEL_EXPORTER_OTLP_TIMEOUT: '20000',
       OTEL_EXPORTER_OTLP_ENDPOINT: `${receiver.url}/`,
       OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20x',
       OTEL_SERVICE_NAME: 'flows',
@@ -507,7 +507,7 @@ describe('a collector', () => {
 
   test('gets all links of a batch, whatever the usual limit', async () => {
     const receiver = await receiveTraces()
-    const tracing = start({ OTEL_EXPORTER_OTLP_TIMEOUT: '5000', OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url })
+    const tracing = start({ OTEL_EXPORTER_OTLP_TIMEOUT: '20000', OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url })
     const app = fastify()
     logRequests(app, Number.POSITIVE_INFINITY)
     tracing.traceRequests(app)

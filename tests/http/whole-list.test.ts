@@ -80,7 +80,7 @@ test('HEAD has the same headers, and reads no more than it needs for them', asyn
   const entered = spyOnGate('enter')
   const head = await list({ method: 'HEAD' })
   expect(entered()).toHaveLength(1)
-  await vi.waitFor(async () => expect(await underWay()).toBe(0))
+  await expect.poll(underWay).toBe(0)
   const whole = await list()
   expect([head.statusCode, head.body]).toEqual([200, ''])
   for (const name of ['content-type', 'content-length', 'cache-control', 'vary']) {
@@ -91,7 +91,7 @@ test('HEAD has the same headers, and reads no more than it needs for them', asyn
 test('it begins as a small read, goes on as a large one, and holds nothing once it is sent', async () => {
   const [entered, unsent] = [spyOnGate('enter'), spyOnGate('changeUnsent')]
   await list()
-  await vi.waitFor(() => expect(unsent().reduce((sum, bytes) => sum + bytes, 0)).toBe(0))
+  await expect.poll(() => unsent().reduce((sum, bytes) => sum + bytes, 0)).toBe(0)
   const others = Array(Math.ceil(MODULES.length / ROWS_AT_A_TIME) - 1).fill(8 * 1024 * 1024)
   expect(entered()).toEqual([512 * 1024, ...others])
   expect(Math.max(...unsent())).toBeLessThan(512 * 1024)
@@ -141,7 +141,7 @@ describe('a response breaks off when the rest cannot be read,', () => {
     const response = await fetch(`${address}/projects/demo/modules`, { headers: { 'x-api-key': api.key } })
     expect(response.status).toBe(200)
     expect(await response.text().catch(({ message }) => message)).toBe('terminated')
-    await vi.waitFor(async () => expect(await underWay()).toBe(0))
+    await expect.poll(underWay).toBe(0)
     const line = { operation: 'listModules', status: 200, msg: 'request cut off' }
     expect(lines).toContainEqual(expect.objectContaining(error_code ? { ...line, error_code } : line))
   })

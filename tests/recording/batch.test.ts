@@ -401,7 +401,7 @@ describe('a project that is locked by another process', () => {
 
   test('does not delay another one whose lock was released', async () => {
     const largerPool = openWritePool(api.databaseUrl, { max: 4 })
-    const recorder = recorderOn(largerPool, { lockTimeout_ms: 50 })
+    const recorder = recorderOn(largerPool, { lockTimeout_ms: 500, maxQueueWait_ms: 600_000 })
     const { lockTimeouts } = watchStatements()
     const [demo, other, third] = [
       await holdProject(api.databaseUrl, 'demo'),

@@ -401,7 +401,10 @@ describe('under load', () => {
   })
 
   test('a lock wait past the statement timeout fails the event, but not the ones behind it', async () => {
-    const recorder = createRecorder({ lockTimeout_ms: 10_000 }, { statementTimeout_ms: 1_000 })
+    const recorder = createRecorder(
+      { lockTimeout_ms: 30_000 },
+      { statementTimeout_ms: 3_000, idleTransactionTimeout_ms: 60_000 },
+    )
     const obstacle = await hold('demo')
     const waiting = [recorder.record('demo', parsedEvent()), recorder.record('other', parsedEvent())]
     await expect(waiting[0]?.catch(codeOf)).resolves.toBe('service_unavailable')

@@ -68,9 +68,9 @@ describe('the records', () => {
   })
 
   it('are generated lazily', () => {
-    const started = performance.now()
+    const before = process.cpuUsage()
     expect(demoRecords({ entries: 10_000_000 }).take(10_000).toArray()).toHaveLength(10_000)
-    expect(performance.now() - started).toBeLessThan(2000)
+    expect(process.cpuUsage(before).user / 1_000).toBeLessThan(2_000)
   })
 
   it('have parents before children, and unique ids', () => {
