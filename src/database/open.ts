@@ -194,8 +194,13 @@ export async function openDatabase(location: DatabaseLocation, options: PoolOpti
   const { signal } = options
   const server = await openServer(location, { signal })
   cleanup.defer(() => server.release())
-  // A migration may take longer than the queries for which the options are.
-  const migrating = connect(server.url, { idleTransactionTimeout_ms: IDLE_TRANSACTION_TIMEOUT_ms, signal })
+  // A migration, which only the embedded database gets here, may take longer than the queries for which the options are.
+  const queryTimeout_ms = location.databaseUrl === undefined ? undefined : options.queryTimeout_ms
+  const migrating = connect(server.url, {
+    idleTransactionTimeout_ms: IDLE_TRANSACTION_TIMEOUT_ms,
+    queryTimeout_ms,
+    signal,
+  })
   await releasing(
     () => ensureMigrated(location, migrating),
     () => migrating.destroy(),

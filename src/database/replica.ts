@@ -10,7 +10,7 @@ import { createPool, type Database, type PoolOptions } from './pool.ts'
 import { readServerState, type ServerState, type WalPosition } from './wal-position.ts'
 
 /** How long a server may take to say how far it is, and to accept a connection. */
-const STATE_TIMEOUT_ms = 600
+export const STATE_TIMEOUT_ms = 600
 /** How long a read waits for a lock that the replay holds, as of a migration, before it is run on the primary server. */
 const LOCK_TIMEOUT_ms = 500
 /** How long a server is not asked after what does not pass by itself. By then the connection for its state, being idle, has closed. */

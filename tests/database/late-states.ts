@@ -1,7 +1,5 @@
 import { onTestFinished, vi } from 'vitest'
-
-/** How long a standby server may take to say its state, or to take a connection, in milliseconds (src/database/replica.ts). */
-const STATE_TIMEOUT_ms = 600
+import { STATE_TIMEOUT_ms } from '../../src/database/replica.ts'
 
 /** Gives standby servers, until the test ends, the time that they may take on a busy machine. @returns what ends it earlier */
 export function allowLateStates(): () => void {

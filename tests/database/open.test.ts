@@ -189,6 +189,14 @@ test.each([
   await expect(opening).rejects.toThrow(/^Connection terminated/)
 })
 
+test("an operator's database that is silent about its schema is waited for no longer than for a query", async () => {
+  const proxy = await createDatabaseProxy(database.url)
+  onTestFinished(() => proxy.close())
+  proxy.freezeAt('to_regclass')
+  const location = { databaseUrl: proxy.reach(database.url), dataDir: '' }
+  await expect(withDatabase(location, NEVER_OPENED, { queryTimeout_ms: 500 })).rejects.toThrow('Query read timeout')
+})
+
 test('the connections for writing are in pipeline mode, with the options given', async () => {
   const pool = openWritePool(database.url, { max: 3 })
   expect(pool.options).toMatchObject({ max: 3, pipeline: true })
