@@ -220,8 +220,8 @@ export interface paths {
          *     of them. If the known ones belong to one contact, the event is that contact's and the new ones are added to it.
          *     If they belong to different contacts, nothing is written and the response is `409`. A contact is also known by
          *     the identifier `contact_id` with its own id as the value; as long as no contact has that id, it is an identifier
-         *     like any other, and no contact with that id can be imported later. Keys are compared exactly and
-         *     case-sensitively, values as JSON values.
+         *     like any other, and once it is recorded as one, no contact with that id can be imported. Keys are compared exactly
+         *     and case-sensitively, values as JSON values.
          *
          *     **Entry.** Among the contact's entries of the module, the newest that was created at or before `timestamp`, else
          *     the oldest. If there is none, a new one is created.
@@ -961,7 +961,8 @@ export interface components {
         };
         /**
          * @description The request is invalid as a whole. `error.details` says where, and how to fix it. Nothing was written. A single
-         *     invalid event does not cause this, unless the body is too large with it; it gets a result of its own.
+         *     invalid event does not cause this, unless the body has more than 50,000 fields and items with it; it gets a result
+         *     of its own.
          */
         InvalidBatch: {
             headers: {
