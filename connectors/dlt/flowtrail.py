@@ -45,8 +45,9 @@ MODULE = columns(required="module_id title group_id project_id json_string_prod"
 VERSION = columns(required="module_id version_number saved_at json_string")
 ENTRY = columns(
     required="entry_id group_id project_id module_id contact_id created_at updated_at entry_data",
-    # The position of the last erasure that the service or the copy had when the entry was read. An erasure of its contact with a greater one came later, and
-    # deletes it; one with a smaller one came before, and the contact has been imported again.
+    # The position of the last erasure that the service or the copy had when the entry was read. An erasure of its contact
+    # with a greater one came later, and deletes it; one with a smaller one came before, and the contact has been imported
+    # again.
     optional="erasure_position",
 )
 # An entry that is updated while all are read comes twice, and its newest state counts.

@@ -23,7 +23,10 @@ const MIN_RELAUNCH_ms = 250
 const MAX_RELAUNCH_ms = 4_000
 const MAX_LOG_bytes = 16 * 1024 * 1024
 
-/** Settings, those that are PostgreSQL's defaults too where docs promise them. The log omits statements and details: they contain personal data. */
+/**
+ * Settings; those that are PostgreSQL's defaults, too, are set where our docs promise them. The log omits statements and details:
+ * they contain personal data.
+ */
 const SETTINGS = {
   listen_addresses: '',
   port: PORT,

@@ -6,6 +6,8 @@ const DOCUMENT = new URL('../../generated/openapi.json', import.meta.url)
 const TIMEOUT_ms = 5_000
 /** Nothing listens there, or this machine has no such address. */
 const NO_SERVER = ['ECONNREFUSED', 'EADDRNOTAVAIL']
+/** What fetch says of ports that browsers do not connect to, such as 6000. */
+const REFUSED_PORT = 'bad port'
 
 interface ApiDocument {
   info?: { title?: string; version?: string }
@@ -22,6 +24,8 @@ export async function checkDocument(address: string): Promise<Finding> {
     const { message, cause = {} } = error as { message: string; cause?: { code?: string; message?: string } }
     if (NO_SERVER.includes(cause.code ?? ''))
       return ok(`${installed.info?.version} is installed; no server runs at ${address}`)
+    if (cause.message === REFUSED_PORT)
+      return warning(`browsers, and this check, connect to no server at ${address}`, 'Set PORT to another one')
     return warning(`no response from ${address}: ${cause.message || message}`, 'Look at what listens there')
   }
   return judgeDocument(installed, served, address)

@@ -1,3 +1,4 @@
+import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs'
@@ -15,7 +16,7 @@ import { connect, withPool } from '../../src/database/open.ts'
 import { type Call, createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { exampleCall, isWrite, operationIds } from '../support/example-call.ts'
-import { runFlowtrail } from '../support/service.ts'
+import { kill, runFlowtrail } from '../support/service.ts'
 import { holdLock } from '../support/waiting.ts'
 import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory } from './run.ts'
 
@@ -368,6 +369,19 @@ describe('restore', () => {
     const lines = [`mkfifo "$DIR/pipe"`, `cat "$DIR/backup.gz" > "$DIR/pipe" &`, `bin/flowtrail restore "$DIR/pipe"`]
     const restored = await shell(lines.join('\n'), { DATABASE_URL: empty.url, DIR: directory.path })
     expect(restored).toMatchObject({ status: 0, stdout: expect.stringMatching(/^projects +\d+$/m) })
+  })
+
+  test('rejects a pipe that has no backup without waiting for its end', async () => {
+    const pipe = `${directory.path}/endless`
+    await promisify(execFile)('mkfifo', [pipe])
+    // Opened for both, it waits for no reader, and the reader gets no end.
+    const writer = await open(pipe, 'r+')
+    onTestFinished(() => writer.close())
+    const restoring = runFlowtrail(['restore', pipe], { DATABASE_URL: (await database('template0')).url })
+    onTestFinished(() => kill(restoring))
+    await writer.write('garbage\n')
+    expect(await restoring.exit).toBe(2)
+    expect(restoring.stderr()).toMatch(/^flowtrail: .*endless is not a backup of Flowtrail/)
   })
 
   const json = (changes: object) => async () => {

@@ -244,6 +244,14 @@ test.each([
   expect(found.document).toMatchObject({ status, finding: expect.stringMatching(finding) })
 })
 
+test('a port that browsers refuse has a warning', async () => {
+  const found = await doctor('postgres://u@127.0.0.1:1/flowtrail', { PORT: '6000' })
+  expect(found.document).toMatchObject({
+    status: 'warning',
+    finding: expect.stringMatching(/^browsers, and this check, connect to no server at http:.*:6000$/),
+  })
+})
+
 test('a server that serves another document has a warning', async () => {
   const document = JSON.parse(await readFile(path.join(ROOT, 'generated/openapi.json'), 'utf8'))
   const installed = document.info.version

@@ -181,8 +181,8 @@ describe('import', () => {
 
   test('that waits for a named pipe is interrupted', async () => {
     const { writer, process } = await importFromPipe('waiting')
-    // More than a pipe holds: the command has read some of it then. That it waits for more, nothing tells.
-    await writer.write(GOOD.repeat(5_000))
+    // More than a pipe and what reads it hold: the command has used some of it then. That it waits for more, nothing tells.
+    await writer.write(GOOD.repeat(20_000))
     await sleep(500)
     process.child.kill('SIGINT')
     // By itself, so that nothing is held by what it waits for.

@@ -407,8 +407,6 @@ describe('at most so many imports run at once', () => {
       )
     // It leaves its place.
     expect(await statusOf('demo')).toBe(200)
-    // It does not exist.
-    expect(await statusOf('other')).toBe(409)
     const writer = await holdProject(api.databaseUrl)
     onTestFinished(() => writer.release())
     const waiting = Promise.all([statusOf('demo'), statusOf('demo')])
@@ -416,6 +414,8 @@ describe('at most so many imports run at once', () => {
     expect(await Promise.all([statusOf('demo'), statusOf('demo')])).toEqual([503, 503])
     // Before any of its body has arrived.
     expect(await statusOf('demo', new PassThrough())).toBe(503)
+    // Another project has a place. It does not exist.
+    expect(await statusOf('other')).toBe(409)
     await writer.release()
     expect(await waiting).toEqual([200, 200])
     expect(await statusOf('demo')).toBe(200)
