@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import fs from 'node:fs'
@@ -16,9 +15,9 @@ import { connect, withPool } from '../../src/database/open.ts'
 import { type Call, createTestApp, EXAMPLES, importFile, importInto, type TestApp } from '../support/app.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { exampleCall, isWrite, operationIds } from '../support/example-call.ts'
-import { kill, runFlowtrail } from '../support/service.ts'
+import { runFlowtrail } from '../support/service.ts'
 import { holdLock } from '../support/waiting.ts'
-import { flowtrailWith, postgresRuns, printed, shell, startShell, temporaryDirectory } from './run.ts'
+import { flowtrailWith, postgresRuns, printed, runOnPipe, shell, startShell, temporaryDirectory } from './run.ts'
 
 const gzip = promisify(zlib.gzip)
 const gunzip = promisify(zlib.gunzip)
@@ -372,16 +371,11 @@ describe('restore', () => {
   })
 
   test('rejects a pipe that has no backup without waiting for its end', async () => {
-    const pipe = `${directory.path}/endless`
-    await promisify(execFile)('mkfifo', [pipe])
-    // Opened for both, it waits for no reader, and the reader gets no end.
-    const writer = await open(pipe, 'r+')
-    onTestFinished(() => writer.close())
-    const restoring = runFlowtrail(['restore', pipe], { DATABASE_URL: (await database('template0')).url })
-    onTestFinished(() => kill(restoring))
+    const settings = { DATABASE_URL: (await database('template0')).url }
+    const { writer, process } = await runOnPipe('restore', `${directory.path}/endless`, settings)
     await writer.write('garbage\n')
-    expect(await restoring.exit).toBe(2)
-    expect(restoring.stderr()).toMatch(/^flowtrail: .*endless is not a backup of Flowtrail/)
+    expect(await process.exit).toBe(2)
+    expect(process.stderr()).toMatch(/^flowtrail: .*endless is not a backup of Flowtrail/)
   })
 
   const json = (changes: object) => async () => {

@@ -1,16 +1,14 @@
-import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, open, writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { PassThrough, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { kill, runFlowtrail } from '../support/service.ts'
+import { runFlowtrail } from '../support/service.ts'
 import { holdLock, holdProject } from '../support/waiting.ts'
-import { type Flowtrail, flowtrailWith, printed, shell, temporaryDirectory } from './run.ts'
+import { type Flowtrail, flowtrailWith, printed, runOnPipe, shell, temporaryDirectory } from './run.ts'
 
 const ENTRIES = 300
 const DEMO_LINES = [...demoRecords({ entries: ENTRIES })].map((record) => `${JSON.stringify(record)}\n`)
@@ -167,20 +165,8 @@ describe('import', () => {
     expect(await printed(flowtrail('export', '--project', 'large'))).toContain('g9999')
   })
 
-  /** An import from a named pipe, of which there may always be more to come. */
-  async function importFromPipe(name: string) {
-    const pipe = `${directory.path}/${name}`
-    await promisify(execFile)('mkfifo', [pipe])
-    // Opened for both, it waits for no reader, and the reader gets no end.
-    const writer = await open(pipe, 'r+')
-    onTestFinished(() => writer.close())
-    const process = runFlowtrail(['import', pipe], settings())
-    onTestFinished(() => kill(process))
-    return { writer, process }
-  }
-
   test('that waits for a named pipe is interrupted', async () => {
-    const { writer, process } = await importFromPipe('waiting')
+    const { writer, process } = await runOnPipe('import', `${directory.path}/waiting`, settings())
     // More than a pipe and what reads it hold: the command has used some of it then. That it waits for more, nothing tells.
     await writer.write(GOOD.repeat(20_000))
     await sleep(500)
@@ -190,7 +176,7 @@ describe('import', () => {
   })
 
   test('that rejects a line of a named pipe waits for no other', async () => {
-    const { writer, process } = await importFromPipe('rejected')
+    const { writer, process } = await runOnPipe('import', `${directory.path}/rejected`, settings())
     await writer.write('garbage\n')
     expect(await process.exit).toBe(1)
     expect(process.stderr()).toMatch(/^flowtrail: line 1: must be one JSON object: [^\n]+\n$/)

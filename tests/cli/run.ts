@@ -1,13 +1,15 @@
-import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { type ChildProcessByStdio, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import { promisify } from 'node:util'
+import { onTestFinished } from 'vitest'
 import { run } from '../../src/cli/run.ts'
 import { isServerLog, logSearch } from '../support/log-keys.ts'
-import { type Process, runFlowtrail } from '../support/service.ts'
+import { kill, type Process, runFlowtrail } from '../support/service.ts'
 
 export const ROOT = path.join(import.meta.dirname, '../..')
 
@@ -51,6 +53,17 @@ export function flowtrailProcessWith(settings: Record<string, string>): Flowtrai
     const status = await process.exit
     return { status, stdout: process.stdout(), stderr: process.stderr() }
   }
+}
+
+/** Runs a command on a named pipe that it makes, of which there may always be more to come, until the test ends. */
+export async function runOnPipe(command: 'import' | 'restore', pipe: string, settings: Record<string, string>) {
+  await promisify(execFile)('mkfifo', [pipe])
+  // Opened for both, it waits for no reader, and the reader gets no end.
+  const writer = await open(pipe, 'r+')
+  onTestFinished(() => writer.close())
+  const process = runFlowtrail([command, pipe], settings)
+  onTestFinished(() => kill(process))
+  return { writer, process }
 }
 
 /** The output of a command that succeeds without writing to stderr. @throws Error otherwise */
