@@ -5,7 +5,8 @@ import { KeyChanges } from './key-changes.ts'
 const MAX_AGE_ms = 1_000
 /** From this age on a key is reloaded in the background, so that a client in steady use seldom waits for a load. */
 const REFRESH_AGE_ms = 400
-const MAX_ENTRIES = 10_000
+/** Some tens of megabytes, if as many keys are in use. */
+const MAX_ENTRIES = 100_000
 
 /** A value and when its load started, on the clock of performance.now(). */
 interface Entry<T> {
@@ -15,9 +16,10 @@ interface Entry<T> {
 
 /**
  * Caches keys for less than a second, or for as long as a fingerprint shows that none has changed (ADR 0030). Only keys that
- * exist are cached, so a new one is accepted at once. When the cache is full, the key loaded longest ago is evicted.
+ * exist are cached, so a new one is accepted at once. When the cache is full, the least recently used key is evicted.
  */
 export class ApiKeyCache<Key> {
+  /** The least recently used first. */
   readonly #entries = new Map<string, Entry<Key>>()
   /** How often a fresh key was found, and how often not. */
   readonly counts = { hit: 0, miss: 0 }
@@ -47,6 +49,8 @@ export class ApiKeyCache<Key> {
     const isFresh = entry !== undefined && age_ms < MAX_AGE_ms
     this.counts[isFresh ? 'hit' : 'miss'] += 1
     if (!isFresh) return this.#load(name, load, now_ms)
+    this.#entries.delete(name)
+    this.#entries.set(name, entry)
     // A failed refresh is retried; if it keeps failing, the entry expires and the next caller gets the error.
     if (age_ms >= REFRESH_AGE_ms && !this.#changes.isWatched(entry.started_ms)) {
       this.#load(name, load, now_ms).catch(() => {})
@@ -54,7 +58,7 @@ export class ApiKeyCache<Key> {
     return entry.value
   }
 
-  /** Whether the key existed when it was last loaded, however long ago; of the 10,000 keys loaded last. */
+  /** Whether the key existed when it was last loaded, however long ago; of the 100,000 keys used last. */
   knows(name: string): boolean {
     return this.#entries.has(name)
   }
@@ -80,7 +84,8 @@ export class ApiKeyCache<Key> {
     this.#entries.delete(name)
     if (key === undefined) return
     this.#entries.set(name, { started_ms, value: key })
-    const [oldest] = this.#entries.keys()
-    if (this.#entries.size > MAX_ENTRIES && oldest !== undefined) this.#entries.delete(oldest)
+    if (this.#entries.size <= MAX_ENTRIES) return
+    const [leastRecent] = this.#entries.keys()
+    if (leastRecent !== undefined) this.#entries.delete(leastRecent)
   }
 }
