@@ -116,7 +116,7 @@ describe('a session', () => {
   })
 
   test('cancels a statement that exceeds the statement timeout, and stays usable', async () => {
-    const db = open(database.url, { max: 1, statementTimeout_ms: 50 })
+    const db = open(database.url, { max: 1, statementTimeout_ms: 500 })
     const failure = await sql`SELECT pg_sleep(60)`.execute(db).catch((error: unknown) => error)
     expect(failure).toMatchObject({ code: '57014' })
     expect(isUnavailable(failure)).toBe(true)

@@ -229,6 +229,9 @@ test('SIGTERM while PostgreSQL is being brought back leaves none behind', async 
   await expect.poll(() => service.stdout(), { timeout: 30_000 }).toContain('PostgreSQL has stopped; restarting it')
   service.child.kill('SIGTERM')
   expect(await service.exit).toBe(0)
+  // The file may be that of the one which was killed.
+  expect(await isAlive(await postmasterPid(dataDir).catch(() => 0))).toBe(false)
+  expect(await readdir(path.join(dataDir, 'users'))).toEqual([])
   await withServer({ databaseUrl: undefined, dataDir }, async () => {})
   await expectStopped(pid)
 })
