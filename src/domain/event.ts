@@ -6,7 +6,7 @@ export const CUSTOM_EVENT = 'custom_event:triggered'
 
 const MAX_PROPS_bytes = 32 * 1024
 const MAX_PROPS_depth = 64
-const NOT_AN_OBJECT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
+export const NOT_AN_OBJECT = 'must be the text of a JSON object, for example "{\\"plan\\":\\"pro\\"}"'
 
 /**
  * The issue with a custom event's properties, undefined when they are valid: the text of a JSON object, at most 32 KiB of

@@ -36,6 +36,8 @@ function lengthWithoutZeros(digits: string): number {
   return length
 }
 
+export const NOT_A_VALUE = 'must be JSON text of a non-empty string, a number or a boolean'
+
 /**
  * Parses an identifier's value, which must be JSON text of a non-empty string, a number or a boolean, at most
  * 1024 code points long (docs/semantics.md#identifiers). Never throws.
@@ -57,7 +59,7 @@ export function canonicalValue(text: string): CanonicalValue {
     return { ok: true, canonical: `n${canonicalNumber(sign, whole, fraction, exponent)}` }
   }
   if (typeof value !== 'string' || value === '') {
-    return { ok: false, issue: 'must be JSON text of a non-empty string, a number or a boolean' }
+    return { ok: false, issue: NOT_A_VALUE }
   }
   if (!isStorable(value)) return { ok: false, issue: 'must not hold NUL or a lone surrogate, escaped or not' }
   return { ok: true, canonical: `s${value}` }

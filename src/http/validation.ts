@@ -2,6 +2,8 @@ import { Ajv, type ErrorObject, type SchemaValidateFunction } from 'ajv'
 import type { FastifySchemaCompiler, SafePromiseLike } from 'fastify'
 import { FOREIGN_CURSOR } from '../domain/cursor.ts'
 import { invalidRequest, malformedRequest, type ValidationIssue } from '../domain/errors.ts'
+import { NOT_AN_OBJECT } from '../domain/event.ts'
+import { NOT_A_VALUE } from '../domain/identifier.ts'
 import { idIssue, isStorable, quoted } from '../domain/text.ts'
 import { parseTimestamp, TIMESTAMP_EXAMPLE } from '../domain/timestamp.ts'
 import { Turns } from '../domain/turns.ts'
@@ -92,6 +94,12 @@ function bodyValidator(schema: Schema) {
 /** The name and the schema of the array of a body whose items are validated individually, if it has one. */
 export const batchOf = (schema: Schema): [string, Schema] | undefined =>
   Object.entries(schema.properties ?? {}).find(([, property]) => property['x-validated-individually'])
+
+/** By the names of fields that hold JSON text: what they require, and whether the text of a JSON value can do. */
+const JSON_TEXTS = new Map<string | undefined, { issue: string; allows: (value: unknown) => boolean }>([
+  ['custom_event_props', { issue: NOT_AN_OBJECT, allows: (value) => isObject(value) }],
+  ['value', { issue: NOT_A_VALUE, allows: (value) => ['number', 'boolean'].includes(typeof value) }],
+])
 
 const NO_OBJECT = { error: malformedRequest('The body must be a JSON object.') }
 
@@ -207,7 +215,7 @@ function pointerOf({ keyword, instancePath, params }: ErrorObject): string {
   return instancePath
 }
 
-function messageOf({ keyword, parentSchema, params, data }: ErrorObject): string {
+function messageOf({ keyword, parentSchema, params, instancePath, data }: ErrorObject): string {
   const schema = (parentSchema ?? {}) as Schema
   if (keyword === 'format') return params.issue
   if (keyword === 'required') return 'is required'
@@ -220,6 +228,9 @@ function messageOf({ keyword, parentSchema, params, data }: ErrorObject): string
     return `must hold ${schema.minItems} to ${schema.maxItems} items`
   }
   if (schema.type !== 'string') return `must be a JSON ${schema.type}`
+  const jsonText = JSON_TEXTS.get(instancePath.split('/').at(-1))
+  const isPossible = typeof data === 'string' ? keyword !== 'minLength' : jsonText?.allows(data)
+  if (jsonText && !isPossible) return jsonText.issue
   return typeof data === 'string' ? stringMessage(schema, keyword, data) : nonStringMessage(schema, data)
 }
 

@@ -7,6 +7,7 @@ import { SMALL_ROW_bytes, sizedColumns } from '../database/large-rows.ts'
 import { defineList } from '../database/list.ts'
 import type { Database } from '../database/pool.ts'
 import { isPosition } from '../domain/cursor.ts'
+import { toIsoTimestamp } from '../domain/timestamp.ts'
 import { selectNextPositions } from './events.ts'
 import { lockProjects, TABLES_OF_PROJECT } from './projects.ts'
 
@@ -53,7 +54,7 @@ export function eraseContact(db: Database, projectId: string, contactId: string)
         erasure_id,
         contact_id: contactId,
         entry_ids,
-        erased_at: sql`date_trunc('milliseconds', clock_timestamp())`,
+        erased_at: toIsoTimestamp(new Date()),
       })
       .execute()
     return { erasure_id, entry_ids, identifiers, events: deletedEvents, idempotency_keys }

@@ -41,6 +41,15 @@ test('a contact is erased with its entries, by their ids, and with the Idempoten
   expect(await keys.execute()).toEqual([{ idempotency_key: 'view of e3' }])
 })
 
+test('the time of an erasure is by the clock of the process, as all that is stored', async () => {
+  const erased_at = '2036-01-01T10:00:00.123Z'
+  vi.useFakeTimers({ toFake: ['Date'], now: new Date(erased_at) })
+  onTestFinished(() => void vi.useRealTimers())
+  await eraseContact(db, 'p', 'person')
+  const latest = db.selectFrom('erasures').select('erased_at').where('project_id', '=', 'p').orderBy('position', 'desc')
+  expect(await latest.executeTakeFirst()).toEqual({ erased_at })
+})
+
 test.each([
   ...['projects', 'idempotency_keys', 'events', 'entry_page_views', 'entries', 'contact_identifiers', 'contacts'],
   'erasures',
