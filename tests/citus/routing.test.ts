@@ -2,7 +2,7 @@ import { CompiledQuery } from 'kysely'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
-import { QUERIES_OF_A_PROJECT, sentToCluster } from '../queries/queries.ts'
+import { OF_NO_TABLE, QUERIES_OF_A_PROJECT, sentToCluster } from '../queries/queries.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 
 let database: TestDatabase
@@ -15,9 +15,6 @@ afterAll(async () => {
   await db.destroy()
   await database.drop()
 })
-
-/** The queries that the coordinator responds to. */
-const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'tryLockRecording', 'lockRecording']
 
 /** How many tasks each of Citus's plans within a plan has, each for a shard. */
 function taskCountsOf(plan: unknown): number[] {

@@ -47,7 +47,10 @@ const formFor = <Args extends readonly unknown[], Row>(db: Database, query: Prep
   isDistributed(db) ? query.ofOneShard : query
 
 /** The queries that are of no project. */
-const OF_ALL_PROJECTS = ['selectKeysFingerprint']
+export const OF_ALL_PROJECTS = ['selectKeysFingerprint']
+
+/** The queries that read no table, to which the coordinator of a cluster responds. */
+export const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'tryLockRecording', 'lockRecording']
 
 /** Each query that the service prepares, by its name in the metrics and in pg_prepared_statements, and its kind. */
 export const QUERIES: [name: string, kind: string, run: (db: Database) => Promise<unknown>][] = [

@@ -4,7 +4,7 @@ import type { FastifyInstance, LightMyRequestResponse } from 'fastify'
 import type { components } from '../../generated/api.ts'
 import { type AppParts, buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
-import { detectDistribution, markDistributed } from '../../src/database/distribution.ts'
+import { detectDistribution, isDistributed, markDistributed } from '../../src/database/distribution.ts'
 import { connect, connectShared, openImportPool, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
@@ -76,7 +76,7 @@ export interface TestAppOptions {
   pruning?: PrunerOptions
   readGate?: AppParts['readGate']
   replicas?: AppParts['replicas']
-  /** Whether the queries have the form for a distributed database; without it as TEST_DISTRIBUTED says. */
+  /** Whether queries and imports have the form for a distributed database; without it as TEST_DISTRIBUTED says. */
   isDistributed?: boolean
   /** The address that the app itself connects to, if not the database's: that of a proxy, for example. */
   reach?: (databaseUrl: string) => string
@@ -131,6 +131,7 @@ export async function createTestApp(options: TestAppOptions = {}): Promise<TestA
   if (options.isDistributed ?? process.env.TEST_DISTRIBUTED === 'yes') markDistributed(readDb)
   const writePool = openWritePool(address, { max: 4, ...timeouts })
   const importPool = openImportPool(address, { max: 4, ...timeouts })
+  if (isDistributed(readDb)) importPool.on('connect', markDistributed)
   const pruning = options.pruning && { db: connect(address, { max: 1, ...timeouts }), ...options.pruning }
   const violations: string[] = []
   const app = await buildApp({
