@@ -22,8 +22,11 @@ const EVENTS = size(10_000, 100_000)
 const CONTACTS = 100
 const PROJECTS = Array.from({ length: 64 }, (_, i) => `p${i}`)
 
-/** As shares of what one process reaches: half of what several do on a quiet machine, since one is at times busy with other work. */
-const MIN = { perBatch: 0.5, throughput: 0.35 }
+/**
+ * As shares of what one process reaches: less than several do on a quiet machine, since one is at times busy with other work, but
+ * more than the 0.37 that they did before they took turns.
+ */
+const MIN = { perBatch: 0.5, throughput: 0.45 }
 /** What each process records, as a share of a third. */
 const MIN_SHARE = 0.5
 /** How many times as late as of one process the slowest response may be; below the floor no ratio counts. */
