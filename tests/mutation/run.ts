@@ -154,13 +154,22 @@ async function work(
       tests: tests.map((name) => ({ name, timeout_ms: timeout_ms(name) })),
     }
     const expected_ms = tests.reduce((sum, test) => sum + (coverage.durations_ms.get(test) ?? 0), 0)
-    const verdict = await judge(worker, task, Math.ceil(TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms))
-    stop.throwIfAborted()
-    if (verdict !== 'timed out' && verdict.error) throw new Error(verdict.error)
-    if (verdict === 'timed out') {
+    const attempt = async () => {
+      const verdict = await judge(worker, task, Math.ceil(TIME_LIMIT_ms + TIMES_SLOWEST * expected_ms))
+      stop.throwIfAborted()
+      if (verdict !== 'timed out') return verdict
       killGroup(worker)
       writeFileSync(path.join(sandbox, file), text)
       worker = await startWorker(sandbox)
+      return verdict
+    }
+    let verdict = await attempt()
+    // Once can be due to a busy machine, or to a process that was killed.
+    if (verdict === 'timed out') verdict = await attempt()
+    if (verdict === 'timed out') {
+      console.log(`${file}:${line} times out: ${name}`)
+    } else if (verdict.error) {
+      throw new Error(verdict.error)
     } else if (verdict.killer !== undefined) {
       tally.killers = [...new Set([verdict.killer, ...tally.killers])]
     } else {
