@@ -4,6 +4,7 @@ import { createKey } from '../../src/cli/keys.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { ReadGate } from '../../src/http/read-gate.ts'
 import { createTestApp, EXAMPLES, importFile, importInto, type TestApp, withExamples } from '../support/app.ts'
+import type { FiniteList } from '../support/lists.ts'
 import { expectIssues } from './requests.ts'
 
 type Row = Record<string, unknown>
@@ -66,28 +67,31 @@ async function walk(path: string): Promise<Row[][]> {
   return pages
 }
 
-const LISTS = [
-  {
-    operation: 'listModuleVersions',
+interface List {
+  path: string
+  nameOf: (row: Row) => unknown
+  ascending: (string | number)[]
+}
+const ENTRIES = {
+  nameOf: (row: Row) => row.entry_id,
+  ascending: Array.from({ length: COUNT }, (_, i) => `e${number(i)}`),
+}
+const LISTS: Record<FiniteList, List> = {
+  listModuleVersions: {
     path: '/projects/paging/modules/m/versions',
-    nameOf: (row: Row) => row.version_number,
+    nameOf: (row) => row.version_number,
     ascending: Array.from({ length: COUNT }, (_, i) => i + 1),
   },
-  {
-    operation: 'listEntryEvents',
+  listEntryEvents: {
     path: '/projects/paging/entries/e00/events',
-    nameOf: (row: Row) => row.page_index,
+    nameOf: (row) => row.page_index,
     ascending: Array.from({ length: COUNT }, (_, i) => i),
   },
-  {
-    operation: 'listEntryPageViews',
-    path: '/projects/paging/entries-page-views',
-    nameOf: (row: Row) => row.entry_id,
-    ascending: Array.from({ length: COUNT }, (_, i) => `e${number(i)}`),
-  },
-]
+  listEntries: { path: '/projects/paging/entries', ...ENTRIES },
+  listEntryPageViews: { path: '/projects/paging/entries-page-views', ...ENTRIES },
+}
 
-describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
+describe.each(Object.entries(LISTS))('%s', (_, { path, nameOf, ascending }) => {
   const descending = [...ascending].reverse()
   const cursorOf = async (query = '') => (await get(`${path}?limit=3${query}`)).headers['next-cursor'] as string
   const refusal = [
@@ -157,7 +161,7 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
 
   test('refuses a cursor of another list', async () => {
     const others = [
-      ...LISTS.map((list) => list.path),
+      ...Object.values(LISTS).map((list) => list.path),
       '/projects/paging/modules/other/versions',
       '/projects/paging/entries/e01/events',
     ].filter((other) => other !== path)
@@ -195,14 +199,17 @@ describe.each(LISTS)('$operation', ({ path, nameOf, ascending }) => {
   })
 })
 
-test('listEntryPageViews refuses a cursor of another project', async () => {
-  const cursor = (await api.call({ path: '/projects/demo/entries-page-views?limit=1' })).headers['next-cursor']
+const LISTS_OF_ENTRIES = ['listEntries', 'listEntryPageViews'] as const
+
+test.each(LISTS_OF_ENTRIES)('%s refuses a cursor of another project', async (operation) => {
+  const { path } = LISTS[operation]
+  const cursor = (await api.call({ path: `${path.replace('paging', 'demo')}?limit=1` })).headers['next-cursor']
   expect(cursor).toBeDefined()
-  expect((await get(`/projects/paging/entries-page-views?cursor=${cursor}`)).statusCode).toBe(400)
+  expect((await get(`${path}?cursor=${cursor}`)).statusCode).toBe(400)
 })
 
-describe('listEntryPageViews with a window', () => {
-  const path = '/projects/paging/entries-page-views'
+describe.each(LISTS_OF_ENTRIES)('%s with a window', (operation) => {
+  const { path } = LISTS[operation]
   const idsIn = async (query: string) =>
     (await walk(`${path}?direction=ASC&${query}`)).flat().map((row) => row.entry_id)
   const ids = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => `e${number(from + i)}`)
@@ -280,7 +287,7 @@ test('a read is admitted with as many bytes as so many small rows have', async (
 
 test('an empty list is an empty page without Link', async () => {
   const otherKey = await createKey(api.db, 'other', { name: '', scopes: SCOPES, expires_at: null })
-  for (const path of ['/projects/other/entries-page-views', '/projects/other/modules']) {
+  for (const path of ['/projects/other/entries', '/projects/other/entries-page-views', '/projects/other/modules']) {
     const response = await api.call({ path, key: otherKey })
     expect(response.body).toBe('[]')
     expect(response.headers).not.toHaveProperty('link')
