@@ -57,6 +57,10 @@ cursors = {
     "listEntryPageViews": cursor(["listEntryPageViews", "acme", None, None, "DESC"], ["2026-02-03T00:00:00.000Z", "e2"]),
     "listEntryPageViews in a window": cursor(
         ["listEntryPageViews", "acme", instant, "2026-02-04T00:00:00.000Z", "ASC"], ["2026-02-02T00:00:00.000Z", "e1"]),
+    "listEntries": cursor(["listEntries", "acme", None, None, "DESC"], ["2026-02-03T00:00:00.000Z", "e2"]),
+    # Positions of rows are the clock's, so these begin after a later one, which an empty page repeats.
+    "listProjectEvents": cursor(["listProjectEvents", "acme", "ASC"], [9007199254740991]),
+    "listErasures": cursor(["listErasures", "acme", "ASC"], [9007199254740990]),
 }
 
 # API keys: CRC-32 in base62 of all before it; the secret's SHA-256 is stored.

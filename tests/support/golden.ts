@@ -1,11 +1,17 @@
 import { readFileSync } from 'node:fs'
+import type { PagedList } from './lists.ts'
 
 /** What tests/golden/README.md describes, by the kind of vector. */
 interface Vectors {
   event_id: { line: Record<string, unknown>; event_id: string }
   request_digest: { body: Record<string, unknown>; digest: string }
   identifier_digest: { key: string; value: string; canonical: string; digest: string }
-  cursor: { list: string; scope: (string | null)[]; key: [string | number, ...(string | number)[]]; cursor: string }
+  cursor: {
+    list: string
+    scope: [operation: PagedList, project: string, ...rest: (string | null)[]]
+    key: [string | number, ...(string | number)[]]
+    cursor: string
+  }
   api_key: { key: string; key_id: string; secret: string; secret_hash: string }
 }
 

@@ -5,5 +5,8 @@ type OperationWith<Parameter extends string> = {
   [Op in keyof operations]: Parameter extends NamesIn<operations[Op]['parameters']['query']> ? Op : never
 }[keyof operations]
 
-/** The paged lists that end, by what the document says: feeds, which may begin `after` a position, do not. */
-export type FiniteList = Exclude<OperationWith<'cursor'>, OperationWith<'after'>>
+/** The lists with cursors, by what the document says. */
+export type PagedList = OperationWith<'cursor'>
+
+/** Those that end: feeds, which may begin `after` a position, do not. */
+export type FiniteList = Exclude<PagedList, OperationWith<'after'>>

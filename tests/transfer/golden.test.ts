@@ -6,6 +6,7 @@ import { withPool } from '../../src/database/open.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { createTestApp, importFile, type TestApp } from '../support/app.ts'
 import { goldenFile, vectorsOf } from '../support/golden.ts'
+import type { PagedList } from '../support/lists.ts'
 import { dump, load } from './fixture.ts'
 
 let api: TestApp
@@ -26,22 +27,38 @@ test('the golden project is exported byte for byte', async () => {
   expect(await withPool(api.databaseUrl, (pool) => dump(pool))).toBe(exported)
 })
 
-test.each(vectorsOf('cursor'))('the next cursor of $list is $cursor', async ({ scope, cursor }) => {
-  const [operation, , ...rest] = scope
-  const direction = rest.pop()
-  const [path, filters]: [string, (string | null)[]] =
-    operation === 'listModuleVersions'
-      ? [`modules/${rest[0]}/versions`, []]
-      : operation === 'listEntryEvents'
-        ? [`entries/${rest[0]}/events`, []]
-        : ['entries-page-views', rest]
-  const query = ['updated_after', 'updated_before'].flatMap((name, i) => (filters[i] ? [`&${name}=${filters[i]}`] : []))
-  const response = await api.call({
-    path: `/projects/acme/${path}?direction=${direction}&limit=1${query.join('')}`,
-    key,
-  })
-  expect(response.headers['next-cursor']).toBe(cursor)
+const inWindow = ([after, before]: (string | null)[]) =>
+  (after ? `&updated_after=${after}` : '') + (before ? `&updated_before=${before}` : '')
+
+/** The path of each list, and its filters. */
+const LISTS: Record<PagedList, (rest: (string | null)[]) => [path: string, filters?: string]> = {
+  listModuleVersions: ([module_id]) => [`modules/${module_id}/versions`],
+  listEntryEvents: ([entry_id]) => [`entries/${entry_id}/events`],
+  listEntries: (bounds) => ['entries', inWindow(bounds)],
+  listEntryPageViews: (bounds) => ['entries-page-views', inWindow(bounds)],
+  listProjectEvents: () => ['events'],
+  listErasures: () => ['erasures'],
+}
+const FEEDS: string[] = ['listProjectEvents', 'listErasures'] satisfies PagedList[]
+
+test('every list with cursors has one among the vectors', () => {
+  const lists = new Set<string>(vectorsOf('cursor').map(({ scope: [operation] }) => operation))
+  expect(lists).toEqual(new Set(Object.keys(LISTS)))
 })
+
+test.each(vectorsOf('cursor'))(
+  'the next cursor of $list is $cursor, and accepted',
+  async ({ scope, key: [position], cursor }) => {
+    const [operation, , ...rest] = scope
+    const direction = rest.pop()
+    const [path, filters = ''] = LISTS[operation](rest)
+    const page = (start: string) =>
+      api.call({ path: `/projects/acme/${path}?direction=${direction}&limit=1${filters}${start}`, key })
+    const first = await page(FEEDS.includes(operation) ? `&after=${position}` : '')
+    expect(first.headers['next-cursor']).toBe(cursor)
+    expect((await page(`&cursor=${cursor}`)).statusCode).toBe(200)
+  },
+)
 
 test.each(vectorsOf('request_digest'))(
   'the stored digest of the request $body is $digest',
