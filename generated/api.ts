@@ -173,7 +173,7 @@ export interface paths {
          *     entry are complete and always oldest first; an entry without page views has an empty array.
          *
          *     To keep a copy up to date, request all pages with `direction=ASC` and `updated_after` set to five minutes before
-         *     the latest `updated_at` you have seen, and replace entries by `entry_id`. A custom event does not change
+         *     the latest `updated_at` you have seen that is not in the future, and replace entries by `entry_id`. A custom event does not change
          *     `updated_at`, and neither do page views that the operator imports without a later `updated_at`; after an import
          *     of old data, request the whole list.
          *
@@ -283,8 +283,8 @@ export interface paths {
         };
         /**
          * List the erasures of a project
-         * @description The contacts that the operator has erased, with their identifiers, entries and events, sorted by `position`, which
-         *     shares one counter with the `position` of events. An erasure has opaque ids only.
+         * @description One record for each contact that the operator has erased, together with its identifiers, entries and events. The
+         *     record has opaque ids only. Sorted by `position`, which shares one counter with the `position` of events.
          *
          *     In a copy, first store all events read before the erasure; then delete the contact's events with a smaller
          *     `position`, and the entries in `entry_ids`. A contact may come back later, when somebody records or imports it
@@ -459,8 +459,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed, as imports of the entry say; until one does, when an event
-             *     created it. Recording another event or importing a page view does not change it.
+             * @description The `updated_at` of the latest import of the entry or, if it was created by an event and never imported, the time
+             *     of its creation. Recording another event, or importing only page views, does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description The user data collected in the run, a JSON value stored as a string. */
@@ -485,8 +485,8 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description When the entry's user data or page views last changed, as imports of the entry say; until one does, when an event
-             *     created it. Recording another event or importing a page view does not change it.
+             * @description The `updated_at` of the latest import of the entry or, if it was created by an event and never imported, the time
+             *     of its creation. Recording another event, or importing only page views, does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description All pages viewed in the entry, oldest first. */
@@ -1306,7 +1306,8 @@ export interface components {
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
          *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
          *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-         *     (but after a `503`, the event may have been recorded). So is an expired key: with it, the same event is recorded again.
+         *     (but after a `503`, the event may have been recorded). A key that is no longer kept is free again: with it, the same
+         *     event is recorded a second time.
          */
         IdempotencyKey: string;
     };
@@ -1407,7 +1408,7 @@ export interface components {
         RateLimitSpent: string;
         /**
          * @description The quota (`q`) and its window in seconds (`w`). Present when the operator limits the rate, and with a `429` for keys
-         *     that give no access.
+         *     that give no access, then as `"refused-keys"`.
          * @example "default";q=2;w=60
          */
         RateLimitPolicy: string;
@@ -1915,7 +1916,8 @@ export interface operations {
                  * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
                  *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
                  *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-                 *     (but after a `503`, the event may have been recorded). So is an expired key: with it, the same event is recorded again.
+                 *     (but after a `503`, the event may have been recorded). A key that is no longer kept is free again: with it, the same
+                 *     event is recorded a second time.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };

@@ -116,6 +116,15 @@ test('a key that does not exist is not cached', async () => {
   expect(await cache.get('k', loadOf('made now'))).toBe('made now')
 })
 
+test('a key that no longer exists is no longer known', async () => {
+  const cache = new ApiKeyCache<string>(unknown)
+  await cache.get('k', loadOf('key'))
+  vi.advanceTimersByTime(1_000)
+  expect(cache.knows('k')).toBe(true)
+  expect(await cache.get('k', loadOf(undefined))).toBeUndefined()
+  expect(cache.knows('k')).toBe(false)
+})
+
 test('of more than 100,000 keys the least recently used is evicted, whenever it was loaded', async () => {
   const cache = new ApiKeyCache<string>(unknown)
   const load = async () => 'key'
