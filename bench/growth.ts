@@ -28,6 +28,7 @@ interface Case {
 const eventsName = (events: number) => `${events.toLocaleString('en-US')} events`
 
 function casesUpTo(largest: number): Case[] {
+  if (!SIZES.includes(largest)) throw new Error(`--events must be one of ${SIZES.join(', ')}`)
   const [smallest = 0, ...larger] = SIZES.filter((events) => events <= largest)
   const least = eventsName(smallest)
   // Many projects, or a huge neighbour, hold as much as one project of this size.

@@ -459,8 +459,9 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description The `updated_at` of the latest import of the entry or, if it was created by an event and never imported, the time
-             *     of its creation. Recording another event, or importing only page views, does not change it.
+             * @description When the entry's user data or page views last changed: the `updated_at` of its latest import or, if an event
+             *     created it and it was never imported, when that event was recorded, which may be later than `created_at`.
+             *     Recording another event, or importing only page views, does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description The user data collected in the run, a JSON value stored as a string. */
@@ -485,8 +486,9 @@ export interface components {
             created_at: IsoTimestamp;
             /**
              * Format: date-time
-             * @description The `updated_at` of the latest import of the entry or, if it was created by an event and never imported, the time
-             *     of its creation. Recording another event, or importing only page views, does not change it.
+             * @description When the entry's user data or page views last changed: the `updated_at` of its latest import or, if an event
+             *     created it and it was never imported, when that event was recorded, which may be later than `created_at`.
+             *     Recording another event, or importing only page views, does not change it.
              */
             updated_at: IsoTimestamp;
             /** @description All pages viewed in the entry, oldest first. */
@@ -1306,7 +1308,7 @@ export interface components {
          * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
          *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
          *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-         *     (but after a `503`, the event may have been recorded). A key that is no longer kept is free again: with it, the same
+         *     (but after a `500` or `503`, or without a response, the event may have been recorded). A key that is no longer kept is free again: with it, the same
          *     event is recorded a second time.
          */
         IdempotencyKey: string;
@@ -1408,7 +1410,7 @@ export interface components {
         RateLimitSpent: string;
         /**
          * @description The quota (`q`) and its window in seconds (`w`). Present when the operator limits the rate, and with a `429` for keys
-         *     that give no access, then as `"refused-keys"`.
+         *     that give no access, whose policy is named `"refused-keys"`.
          * @example "default";q=2;w=60
          */
         RateLimitPolicy: string;
@@ -1916,7 +1918,7 @@ export interface operations {
                  * @description A text of your choice, unique for each event in the project, for example a UUID. It is kept as long as the event,
                  *     or, if the operator has set that, for a number of days (at least one): ask. Once an event is recorded, the same key
                  *     with the same event returns the first response again, and with another event a `422`. Until then the key is free
-                 *     (but after a `503`, the event may have been recorded). A key that is no longer kept is free again: with it, the same
+                 *     (but after a `500` or `503`, or without a response, the event may have been recorded). A key that is no longer kept is free again: with it, the same
                  *     event is recorded a second time.
                  */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];

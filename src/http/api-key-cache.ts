@@ -7,6 +7,7 @@ const MAX_AGE_ms = 1_000
 const REFRESH_AGE_ms = 400
 /** Some tens of megabytes, if as many keys are in use. */
 const MAX_ENTRIES = 100_000
+const EVICTED_AT_ONCE = 1_000
 
 /** A value and when its load started, on the clock of performance.now(). */
 interface Entry<T> {
@@ -16,7 +17,7 @@ interface Entry<T> {
 
 /**
  * Caches keys for less than a second, or for as long as a fingerprint shows that none has changed (ADR 0030). Only keys that
- * exist are cached, so a new one is accepted at once. When the cache is full, the least recently used key is evicted.
+ * exist are cached, so a new one is accepted at once. When the cache is full, the least recently used keys are evicted.
  */
 export class ApiKeyCache<Key> {
   /** The least recently used first. */
@@ -85,7 +86,10 @@ export class ApiKeyCache<Key> {
     if (key === undefined) return
     this.#entries.set(name, { started_ms, value: key })
     if (this.#entries.size <= MAX_ENTRIES) return
-    const [leastRecent] = this.#entries.keys()
-    if (leastRecent !== undefined) this.#entries.delete(leastRecent)
+    // Uses leave gaps at the front of the map, which each search for the first key passes over: so many at once.
+    for (const leastRecent of this.#entries.keys()) {
+      if (this.#entries.size <= MAX_ENTRIES - EVICTED_AT_ONCE) break
+      this.#entries.delete(leastRecent)
+    }
   }
 }

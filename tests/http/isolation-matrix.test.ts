@@ -185,6 +185,8 @@ test.each(operationIds)('%s: what only another project has is like what nobody h
     const name = idsOf(operationId)[i] ?? ''
     const response = await send(operationId, { ...variation, key })
     expect(response.statusCode, JSON.stringify(variation)).toBe(STATUS[operationId] ?? 404)
+    const { results = [] } = response.json() as { results?: { status: number }[] }
+    for (const { status } of results) expect(status).toBe(404)
     const like = await send(operationId, { ...absent[i], key })
     expect(outcomeOf(response)).toBe(outcomeOf(like).replaceAll(ABSENT[name] ?? '', FOREIGN[name] ?? ''))
   }

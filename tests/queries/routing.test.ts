@@ -134,7 +134,7 @@ function scansOf({ Plans: plans = [], ...node }: PlanNode): { table: string; tex
   // What changes rows has found them by the scans below it.
   return table === undefined || node.Schema !== 'public' || node['Node Type'] === 'ModifyTable'
     ? below
-    : [{ table, text: JSON.stringify(node) }, ...below]
+    : [{ table, text: JSON.stringify([node['Index Cond'], node['Recheck Cond'], node.Filter]) }, ...below]
 }
 
 async function planOf({ sql, parameters }: Statement): Promise<PlanNode> {
