@@ -69,17 +69,20 @@ export const lockFreeProjectsOfShard = prepare(
  */
 const recordingLock = (shardCrc: Parameter<number>) => sql`${sql.lit(0x666c6f77)}, ${shardCrc}::integer`
 
-/** Takes a shard's recording lock until the transaction ends, if no other session has it. */
-export const tryLockRecording = prepare(
-  (db, shardCrc: Parameter<number>) =>
-    db.selectNoFrom(sql<boolean>`pg_try_advisory_xact_lock(${recordingLock(shardCrc)})`.as('is_held')),
-  { name: 'tryLockRecording' },
-)
-
-/** Waits for a shard's recording lock, unless the transaction has it. It goes to the session that has waited longest. */
+/**
+ * Takes a shard's recording lock until the transaction ends, and waits for it for so long, for example `500ms`. It goes to the
+ * session that has waited longest. Tells whether it was free. What follows in the transaction waits for locks without a limit.
+ *
+ * One statement for all of it, whose expressions PostgreSQL evaluates from left to right.
+ */
 export const lockRecording = prepare(
-  (db, shardCrc: Parameter<number>) =>
-    db.selectNoFrom(sql<string>`pg_advisory_xact_lock(${recordingLock(shardCrc)})`.as('lock')),
+  (db, duration: Parameter<string>, shardCrc: Parameter<number>) =>
+    db.selectNoFrom([
+      sql<string>`set_config('lock_timeout', ${duration}, true)`.as('lock_timeout'),
+      sql<boolean>`pg_try_advisory_xact_lock(${recordingLock(shardCrc)})`.as('is_free'),
+      sql<string>`pg_advisory_xact_lock(${recordingLock(shardCrc)})`.as('lock'),
+      sql<string>`set_config('lock_timeout', '0', true)`.as('no_lock_timeout'),
+    ]),
   { name: 'lockRecording' },
 )
 

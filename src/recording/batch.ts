@@ -22,7 +22,6 @@ import {
   lockProjectsOfShard,
   lockRecording,
   setLockTimeout,
-  tryLockRecording,
 } from '../queries/projects.ts'
 import { ContactResolver, keyInProject } from './contacts.ts'
 import type { ParsedEvent, ParsedIdentifier } from './custom-event.ts'
@@ -110,17 +109,11 @@ export async function beginWithRecordingLock(
   shard: string,
   timeout_ms: number,
 ): Promise<{ waited: boolean }> {
-  const shardCrc = crc32(shard) | 0
-  const [, , tried] = await Promise.all([
+  const [, [locked]] = await Promise.all([
     timedQuery(client, 'BEGIN'),
-    run(client, setLockTimeout, [`${timeout_ms}ms`]),
-    run(client, tryLockRecording, [shardCrc]),
-    run(client, lockRecording, [shardCrc]),
-    // The batch itself waits as long as one without a turn, for a table that a migration has locked, for example. By `run`
-    // like the others, so that of their errors the first one is seen, which is the lock timeout.
-    run(client, setLockTimeout, ['0']),
+    run(client, lockRecording, [`${timeout_ms}ms`, crc32(shard) | 0]),
   ])
-  return { waited: tried[0]?.is_held === false }
+  return { waited: locked?.is_free === false }
 }
 
 /** What is stored that the events' outcomes depend on, and what the events decided so far add to it. */

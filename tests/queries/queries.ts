@@ -31,7 +31,6 @@ import {
   lockRecording,
   ping,
   setLockTimeout,
-  tryLockRecording,
 } from '../../src/queries/projects.ts'
 import { UNLIMITED as lease } from '../support/lease.ts'
 
@@ -50,7 +49,7 @@ const formFor = <Args extends readonly unknown[], Row>(db: Database, query: Prep
 export const OF_ALL_PROJECTS = ['selectKeysFingerprint']
 
 /** The queries that read no table, to which the coordinator of a cluster responds. */
-export const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'tryLockRecording', 'lockRecording']
+export const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'lockRecording']
 
 /** Each query that the service prepares, by its name in the metrics and in pg_prepared_statements, and its kind. */
 export const QUERIES: [name: string, kind: string, run: (db: Database) => Promise<unknown>][] = [
@@ -87,8 +86,7 @@ export const QUERIES: [name: string, kind: string, run: (db: Database) => Promis
   ['lockProjects', 'list', (db) => lockProjectsOfShard(db, ['p'])],
   ['lockFreeProjects', 'list', (db) => lockFreeProjects(db, ['p'])],
   ['lockFreeProjects', 'list', (db) => lockFreeProjectsOfShard(db, ['p'])],
-  ['tryLockRecording', 'list', (db) => tryLockRecording(db, 1)],
-  ['lockRecording', 'list', (db) => lockRecording(db, 1)],
+  ['lockRecording', 'list', (db) => lockRecording(db, '1ms', 1)],
 ]
 
 /** Those that are of one project. */
