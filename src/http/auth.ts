@@ -3,14 +3,13 @@ import type { Database } from '../database/pool.ts'
 import { isAccepted, parseKey, type Scope } from '../domain/api-key.ts'
 import { insufficientScope, unauthorized } from '../domain/errors.ts'
 import { idIssue } from '../domain/text.ts'
-import { toIsoTimestamp } from '../domain/timestamp.ts'
-import { findKey, findKeysFingerprint, updateKeyUsed } from '../queries/api-keys.ts'
+import { findKey, findKeysFingerprint } from '../queries/api-keys.ts'
 import { ApiKeyCache } from './api-key-cache.ts'
+import { KeyUses } from './key-uses.ts'
 import type { Peers } from './peers.ts'
 import type { RateLimiter } from './rate-limit.ts'
 import { RefusalLimiter } from './refusal-limit.ts'
 
-const MINUTE_ms = 60_000
 /** After how long a key is checked again. What is known of keys may itself be a second old (ADR 0007). */
 const LATE_ms = 500
 
@@ -21,22 +20,17 @@ type KeyRow = NonNullable<Awaited<ReturnType<typeof findKey>>>
 export class Authenticator {
   readonly #db: Database
   readonly #limiter: RateLimiter | undefined
-  readonly #onError: (error: unknown) => void
   readonly cache: ApiKeyCache<KeyRow>
   readonly #refusals: RefusalLimiter
-  /** Keys whose use in the current minute is recorded already. Replaced every minute, which bounds it. */
-  #usedThisMinute = new Set<string>()
-  #minute = 0
-  /** Settled when every key use recorded so far is written. */
-  #writes: Promise<void> = Promise.resolve()
+  readonly #uses: KeyUses
 
-  /** @param onError called when recording a key's use failed, which fails no request */
+  /** @param onError called when uses of keys could not be written, which fails no request */
   constructor(db: Database, limiter: RateLimiter | undefined, onError: (error: unknown) => void, peers?: Peers) {
     this.#db = db
     this.cache = new ApiKeyCache(() => findKeysFingerprint(db))
     this.#refusals = new RefusalLimiter(peers)
     this.#limiter = limiter
-    this.#onError = onError
+    this.#uses = new KeyUses(db, onError)
   }
 
   /**
@@ -55,7 +49,7 @@ export class Authenticator {
       if (!isAccepted(key, stored, new Date())) throw this.#refusals.refuse(request.ip)
 
       request.facts.projectId = projectId
-      this.#recordUse(projectId, key.key_id)
+      this.#uses.record(name, projectId, key.key_id)
       await this.#limiter?.consume(key.key_id, reply)
       if (!stored.scopes.includes(scope)) throw insufficientScope(scope)
     }
@@ -76,27 +70,13 @@ export class Authenticator {
     if (elapsed_ms >= LATE_ms) await this.confirm(request)
   }
 
-  /** Resolves when every key use recorded so far is written. */
+  /** Resolves when every use of a key so far is written. */
   settle(): Promise<void> {
-    return this.#writes
+    return this.#uses.write()
   }
 
   #find({ projectId, key, name }: Credentials) {
     return this.cache.get(name, () => findKey(this.#db, projectId, key.key_id))
-  }
-
-  #recordUse(projectId: string, keyId: string): void {
-    const minute = Math.floor(Date.now() / MINUTE_ms)
-    if (minute !== this.#minute) {
-      this.#minute = minute
-      this.#usedThisMinute = new Set()
-    }
-    if (this.#usedThisMinute.has(keyId)) return
-    this.#usedThisMinute.add(keyId)
-    const earlier = this.#writes
-    this.#writes = updateKeyUsed(this.#db, projectId, keyId, toIsoTimestamp(new Date(minute * MINUTE_ms)))
-      .catch(this.#onError)
-      .then(() => earlier)
   }
 }
 

@@ -1,8 +1,9 @@
 import { sql } from 'kysely'
 import { batchLoader } from '../database/batch-loader.ts'
-import { inputTable, text } from '../database/input-table.ts'
+import { isDistributed } from '../database/distribution.ts'
+import { inputTable, text, timestamptz } from '../database/input-table.ts'
 import type { Database } from '../database/pool.ts'
-import { type Parameter, prepare } from '../database/prepared.ts'
+import { columnsOf, type Parameter, prepare } from '../database/prepared.ts'
 import type { IsoTimestamp } from '../domain/timestamp.ts'
 
 /** What a request's key is checked against. */
@@ -123,6 +124,30 @@ export async function updateKeyExpiry(
 const COMMITS_ASYNCHRONOUSLY = sql<boolean>`set_config('synchronous_commit', 'off', true) IS NOT NULL`
 
 const updateLastUsed = prepare(
+  (db, projectIds: Parameter<string[]>, keyIds: Parameter<string[]>, minutes: Parameter<IsoTimestamp[]>) => {
+    const uses = inputTable({ project_id: text(projectIds), key_id: text(keyIds), minute: timestamptz(minutes) })
+    const notLocked = db
+      .selectFrom(uses)
+      .innerJoin('api_keys as k', (join) =>
+        join.onRef('k.project_id', '=', 'input.project_id').onRef('k.key_id', '=', 'input.key_id'),
+      )
+      .select(['k.project_id', 'k.key_id', 'input.minute'])
+      .where((eb) => eb.or([eb('k.last_used_at', 'is', null), eb('k.last_used_at', '<', eb.ref('input.minute'))]))
+      .where(COMMITS_ASYNCHRONOUSLY)
+      .forNoKeyUpdate('k')
+      .skipLocked()
+    return db
+      .updateTable('api_keys')
+      .from(notLocked.as('free'))
+      .set((eb) => ({ last_used_at: eb.ref('free.minute') }))
+      .whereRef('api_keys.project_id', '=', 'free.project_id')
+      .whereRef('api_keys.key_id', '=', 'free.key_id')
+  },
+  { name: 'updateLastUsed' },
+)
+
+/** As {@link updateLastUsed}, of one key, for a Citus cluster: it does not run the other on one shard, since that sets a setting. */
+const updateLastUsedOfOne = prepare(
   (db, projectId: Parameter<string>, keyId: Parameter<string>, minute: Parameter<IsoTimestamp>) => {
     const notLocked = db
       .selectFrom('api_keys')
@@ -142,15 +167,21 @@ const updateLastUsed = prepare(
   { name: 'updateLastUsed' },
 )
 
+/** The use of a key in a minute, which is written as its beginning. */
+export interface KeyUse {
+  project_id: string
+  key_id: string
+  minute: IsoTimestamp
+}
+
 /**
- * Sets the minute in which the key was last used, unless a later one is stored. A key that another transaction has
+ * Sets the minute in which each of the keys was last used, unless a later one is stored. A key that another transaction has
  * locked is skipped, and the commit waits for nothing: on a shared connection, reads would have to wait behind it.
+ *
+ * @param uses of each key one at most
  */
-export async function updateKeyUsed(
-  db: Database,
-  projectId: string,
-  keyId: string,
-  minute: IsoTimestamp,
-): Promise<void> {
-  await updateLastUsed(db, projectId, keyId, minute)
+export async function updateKeysUsed(db: Database, uses: readonly KeyUse[]): Promise<void> {
+  if (isDistributed(db)) {
+    await Promise.all(uses.map(({ project_id, key_id, minute }) => updateLastUsedOfOne(db, project_id, key_id, minute)))
+  } else await updateLastUsed(db, ...columnsOf(uses, 'project_id', 'key_id', 'minute'))
 }

@@ -1,6 +1,7 @@
 import { sql, type UpdateObject } from 'kysely'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import type { DB } from '../../generated/database.ts'
+import { detectDistribution } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
@@ -12,7 +13,7 @@ import {
   selectKeys,
   updateKeyExpiry,
   updateKeyRevoked,
-  updateKeyUsed,
+  updateKeysUsed,
 } from '../../src/queries/api-keys.ts'
 import { insertProject } from '../../src/queries/projects.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
@@ -39,6 +40,8 @@ const KEYS = [
   { ...UNIQUE, project_id: 'b', key_id: 'second', created_at: minute(0) },
   { ...UNIQUE, project_id: 'b', key_id: 'first', created_at: minute(3) },
 ]
+const use = (on: Database, project_id: string, key_id: string, minute: IsoTimestamp) =>
+  updateKeysUsed(on, [{ project_id, key_id, minute }])
 const UNUSED = { last_used_at: null, revoked_at: null }
 
 let database: TestDatabase
@@ -46,6 +49,7 @@ let db: Database
 beforeAll(async () => {
   database = await createTestDatabase()
   db = connect(database.url)
+  await detectDistribution(db)
   for (const projectId of ['b', 'a']) await insertProject(db, projectId, '')
 })
 beforeEach(async () => {
@@ -138,7 +142,7 @@ test.each<[string, UpdateObject<DB, 'api_keys'>, UpdateObject<DB, 'api_keys'>]>(
 
 test('the fingerprint of all keys does not change with their use', async () => {
   const before = await findKeysFingerprint(db)
-  await updateKeyUsed(db, 'a', 'first', minute(5))
+  await use(db, 'a', 'first', minute(5))
   expect(await findKeysFingerprint(db)).toBe(before)
 })
 
@@ -173,21 +177,35 @@ test('only the key that is meant is locked, once no other transaction has it', a
 })
 
 test('the last use is recorded of the key that is meant, and never set back', async () => {
-  await updateKeyUsed(db, 'a', 'first', minute(6))
+  await use(db, 'a', 'first', minute(6))
   expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
-  await updateKeyUsed(db, 'a', 'first', minute(5))
+  await use(db, 'a', 'first', minute(5))
   expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
-  await updateKeyUsed(db, 'b', 'first', minute(5))
-  await updateKeyUsed(db, 'a', 'first', minute(7))
+  await use(db, 'b', 'first', minute(5))
+  await use(db, 'a', 'first', minute(7))
   expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
+})
+
+test('the last uses of several keys are recorded at once, but of those that are locked or were used later', async () => {
+  await use(db, 'b', 'second', minute(6))
+  const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE ${keyOf('a', 'second')} FOR NO KEY UPDATE`)
+  await updateKeysUsed(db, [
+    { project_id: 'a', key_id: 'first', minute: minute(5) },
+    { project_id: 'a', key_id: 'second', minute: minute(5) },
+    { project_id: 'b', key_id: 'second', minute: minute(5) },
+    { project_id: 'b', key_id: 'first', minute: minute(7) },
+    { project_id: 'b', key_id: 'unknown', minute: minute(7) },
+  ])
+  await lock.release()
+  expect(await stored('last_used_at')).toEqual([null, minute(5), null, minute(6), minute(7)])
 })
 
 test('a use in the minute that is stored writes nothing', async () => {
   const version = async () =>
     (await sql`SELECT xmin, ctid FROM api_keys WHERE ${sql.raw(keyOf('a', 'first'))}`.execute(db)).rows
-  await updateKeyUsed(db, 'a', 'first', minute(6))
+  await use(db, 'a', 'first', minute(6))
   const before = await version()
-  await updateKeyUsed(db, 'a', 'first', minute(6))
+  await use(db, 'a', 'first', minute(6))
   expect(await version()).toEqual(before)
 })
 
@@ -195,7 +213,7 @@ test('the last use is committed without waiting for disks or standby servers', a
   const settings = await db.transaction().execute(async (trx) => {
     const read = async () => (await sql`SHOW synchronous_commit`.execute(trx)).rows
     const before = await read()
-    await updateKeyUsed(trx, 'a', 'first', minute(6))
+    await use(trx, 'a', 'first', minute(6))
     return [before, await read()]
   })
   expect(settings).toEqual([[{ synchronous_commit: 'on' }], [{ synchronous_commit: 'off' }]])
@@ -203,7 +221,7 @@ test('the last use is committed without waiting for disks or standby servers', a
 
 test('the last use is not recorded of a key that is locked, without waiting', async () => {
   const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE key_id = 'first' FOR NO KEY UPDATE`)
-  await updateKeyUsed(db, 'a', 'first', minute(6))
+  await use(db, 'a', 'first', minute(6))
   await lock.release()
   expect(await stored('last_used_at')).toEqual([null, null, null, null, null])
 })
@@ -212,7 +230,7 @@ test.each([
   ['insertKey', (on: Database) => insertKey(on, 'a', { ...UNIQUE, secret_hash: Buffer.alloc(32) })],
   ['updateKeyRevoked', (on: Database) => updateKeyRevoked(on, 'a', 'first', minute(5))],
   ['updateKeyExpiry', (on: Database) => updateKeyExpiry(on, 'a', 'first', minute(5))],
-  ['updateKeyUsed', (on: Database) => updateKeyUsed(on, 'a', 'first', minute(5))],
+  ['updateKeysUsed', (on: Database) => use(on, 'a', 'first', minute(5))],
 ])('%s rejects when the database does', async (_, write) => {
   const none = connect(databaseUrl(database.url, 'not_there'))
   await expect(write(none)).rejects.toThrow('does not exist')

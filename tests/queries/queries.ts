@@ -2,7 +2,7 @@ import { isDistributed, markDistributed } from '../../src/database/distribution.
 import type { Database } from '../../src/database/pool.ts'
 import type { NamedQuery, Prepared } from '../../src/database/prepared.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
-import { findKey, findKeysFingerprint, updateKeyUsed } from '../../src/queries/api-keys.ts'
+import { findKey, findKeysFingerprint, updateKeysUsed } from '../../src/queries/api-keys.ts'
 import { selectContacts, selectIdentifierOwners } from '../../src/queries/contacts.ts'
 import {
   findEntry,
@@ -55,7 +55,7 @@ export const OF_NO_TABLE = ['selectOne', 'selectSize', 'setLockTimeout', 'lockRe
 export const QUERIES: [name: string, kind: string, run: (db: Database) => Promise<unknown>][] = [
   ['findKey', 'look-up', (db) => findKey(db, 'p', 'k')],
   ['selectKeysFingerprint', 'list', findKeysFingerprint],
-  ['updateLastUsed', 'list', (db) => updateKeyUsed(db, 'p', 'k', NOW)],
+  ['updateLastUsed', 'list', (db) => updateKeysUsed(db, [{ project_id: 'p', key_id: 'k', minute: NOW }])],
   ['selectIdentifierOwners', 'list', (db) => formFor(db, selectIdentifierOwners)(db, ['p'], digests)],
   ['selectContacts', 'list', (db) => formFor(db, selectContacts)(db, ['p'], ['c'])],
   ['findEntry', 'look-up', (db) => findEntry(db, lease, 'p', 'e')],
