@@ -9,8 +9,11 @@ import { type System, startFlowtrail } from './systems.ts'
 const PROCESSES = 3
 /** In all, however many processes there are. */
 const CONNECTIONS = 63
-/** A process that has just started accepts a connection in each turn of its event loop, which are slow at first. */
-const WARM_UP_s = 4
+/**
+ * A process that has just started accepts a connection in each turn of its event loop, which are slow at first, and V8 compiles
+ * what is called often. So several processes, each with its share of the requests, warm up for as many times as long.
+ */
+const WARM_UP_s = { one: 4, shared: 4 * PROCESSES, routed: 4 * PROCESSES }
 /** So many that few of the events of a batch have the same contact, and few of the projects have none. */
 const MIN_VISITS = 2_000
 const VISITS_PER_PROJECT = 3
@@ -93,7 +96,7 @@ export async function measureProcesses(
       }
     }
     const names = (['one', 'shared', 'routed'] as const).filter((name) => loads[name].length > 0)
-    await alternate(names, 1, run(WARM_UP_s))
+    await alternate(names, 1, (name) => run(WARM_UP_s[name])(name))
     await rowsOf(url, 'CHECKPOINT')
     results.push({
       projects: size.projects,

@@ -6,7 +6,7 @@ import { type KeyUse, updateKeysUsed } from '../queries/api-keys.ts'
 const MINUTE_ms = 60_000
 /** How long a use waits for others, to be written with them in one statement. */
 const DELAY_ms = 100
-/** How many uses are written at once: reads wait a millisecond behind them on the shared connection. */
+/** How many uses are written at once, in some two milliseconds, for which lists wait on the shared connection. */
 const MAX_BATCH = 100
 
 /** Records the minute in which each key was last used, in the background. */
