@@ -107,7 +107,7 @@ bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start ever
 	@$(RUN) bench -- --smoke --ablation
 	@$(RUN) bench -- --smoke --processes --seconds 2
 
-bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events in half an hour, or EVENTS=10000000 in longer
+bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events in three quarters of an hour, or EVENTS=10000000 in longer
 	@$(RUN) bench -- --growth $(if $(EVENTS),--events $(EVENTS))
 
 bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; six minutes

@@ -90,7 +90,7 @@ export async function measureGrowth(server: BenchServer, sample: Sampler, option
   for (const task of TASKS) {
     const run = (name: string, duration_s = options.duration_s) =>
       sample(stageOf(name).system, stageOf(name).calls(task), { connections: 1, duration_s })
-    await alternate(names, 1, run)
+    await alternate(names, 1, (name) => run(name))
     // What is known of keys has expired while the others were measured, as it does not in steady use.
     const measure = (name: string) => run(name, RESUMPTION_s).then(() => run(name))
     samples.push({ task, byCase: await alternate(names, options.rounds, measure) })

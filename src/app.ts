@@ -145,7 +145,7 @@ export async function buildApp(parts: AppParts): Promise<FastifyInstance> {
   const { rateLimitPerMinute } = config
   const limiter =
     rateLimitPerMinute === undefined ? undefined : new RateLimiter(rateLimitPerMinute, peers?.countRequest)
-  const onError = (error: unknown) => app.log.warn({ err: error }, 'key use not recorded')
+  const onError = (error: unknown) => app.log.warn({ err: error }, 'uses of keys not recorded')
   const authenticator = new Authenticator(db, limiter, onError, peers)
   app.addHook('onClose', () => authenticator.settle())
 

@@ -9,7 +9,10 @@ const DELAY_ms = 100
 /** How many uses are written at once, in some two milliseconds, for which lists wait on the shared connection. */
 const MAX_BATCH = 100
 
-/** Records the minute in which each key was last used, in the background. */
+/**
+ * Records the minute in which each key was last used, in the background and for many keys at once. The trade: a process that is
+ * killed loses the uses of the last 100 ms, and an error those of many keys.
+ */
 export class KeyUses {
   readonly #db: Database
   readonly #onError: (error: unknown) => void
@@ -23,7 +26,7 @@ export class KeyUses {
   /** Runs a function in no request's context: what is done for many is in the trace of none. */
   readonly #outsideRequests = AsyncLocalStorage.snapshot()
 
-  /** @param onError called when uses could not be written, which are lost then */
+  /** @param onError called when uses could not be written. All that wait are lost then, so that a stop waits for one failure alone */
   constructor(db: Database, onError: (error: unknown) => void) {
     this.#db = db
     this.#onError = onError
@@ -51,11 +54,16 @@ export class KeyUses {
   }
 
   async #writeWaiting(): Promise<void> {
-    while (this.#waiting.size > 0) {
-      const batch = [...this.#waiting.entries().take(MAX_BATCH)]
-      for (const [name] of batch) this.#waiting.delete(name)
-      const uses = batch.map(([, use]) => use)
-      await updateKeysUsed(this.#db, uses).catch(this.#onError)
+    try {
+      while (this.#waiting.size > 0) {
+        const batch = [...this.#waiting.entries().take(MAX_BATCH)]
+        for (const [name] of batch) this.#waiting.delete(name)
+        const uses = batch.map(([, use]) => use)
+        await updateKeysUsed(this.#db, uses)
+      }
+    } catch (error) {
+      this.#waiting.clear()
+      this.#onError(error)
     }
   }
 }

@@ -146,7 +146,7 @@ const updateLastUsed = prepare(
   { name: 'updateLastUsed' },
 )
 
-/** As {@link updateLastUsed}, of one key, for a Citus cluster: it does not run the other on one shard, since that sets a setting. */
+/** As {@link updateLastUsed}, of one key: Citus refuses the set_config() of the other when it runs it (ADR 0033). */
 const updateLastUsedOfOne = prepare(
   (db, projectId: Parameter<string>, keyId: Parameter<string>, minute: Parameter<IsoTimestamp>) => {
     const notLocked = db
@@ -182,6 +182,9 @@ export interface KeyUse {
  */
 export async function updateKeysUsed(db: Database, uses: readonly KeyUse[]): Promise<void> {
   if (isDistributed(db)) {
-    await Promise.all(uses.map(({ project_id, key_id, minute }) => updateLastUsedOfOne(db, project_id, key_id, minute)))
+    const updates = uses.map(({ project_id, key_id, minute }) => updateLastUsedOfOne(db, project_id, key_id, minute))
+    // All have ended before an error is thrown.
+    await Promise.allSettled(updates)
+    await Promise.all(updates)
   } else await updateLastUsed(db, ...columnsOf(uses, 'project_id', 'key_id', 'minute'))
 }

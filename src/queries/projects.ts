@@ -73,7 +73,8 @@ const recordingLock = (shardCrc: Parameter<number>) => sql`${sql.lit(0x666c6f77)
  * Takes a shard's recording lock until the transaction ends, and waits for it for so long, for example `500ms`. It goes to the
  * session that has waited longest. Tells whether it was free. What follows in the transaction waits for locks without a limit.
  *
- * One statement for all of it, whose expressions PostgreSQL evaluates from left to right.
+ * One statement for all of it: PostgreSQL evaluates its expressions from left to right. It does not promise to, but only speed
+ * depends on it.
  */
 export const lockRecording = prepare(
   (db, duration: Parameter<string>, shardCrc: Parameter<number>) =>

@@ -240,7 +240,7 @@ test('a request that a stop finds at its key is still served, and the use of the
   await obstacle.release()
   expect(statusesOf(await connection.responses)).toEqual(['200'])
   expect(await service.exit).toBe(0)
-  expect(service.stdout()).not.toContain('key use not recorded')
+  expect(service.stdout()).not.toContain('uses of keys not recorded')
   const { last_used_at } = await db.selectFrom('api_keys').select('last_used_at').executeTakeFirstOrThrow()
   expect(last_used_at).toMatch(/:00\.000Z$/)
 })

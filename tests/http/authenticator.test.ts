@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import pg from 'pg'
@@ -32,10 +33,10 @@ afterAll(async () => {
 })
 
 /** A request with the key passes the check. */
-async function use(authenticator: Authenticator, text = key): Promise<void> {
+async function use(authenticator: Authenticator, text = key, projectId = 'p'): Promise<void> {
   const request = {
     ip: '127.0.0.1',
-    params: { projectId: 'p' },
+    params: { projectId },
     headers: { 'x-api-key': text },
     facts: {},
   } as unknown as FastifyRequest
@@ -46,7 +47,27 @@ const fail = (error: unknown) => {
   throw error
 }
 
-const lastUse = async (text = key) => (await findKeyById(db, parseKey(text)?.key_id ?? ''))?.last_used_at
+const keyIdOf = (text: string) => parseKey(text)?.key_id ?? ''
+
+const lastUse = async (text = key) => (await findKeyById(db, keyIdOf(text)))?.last_used_at
+
+const newKeys = (count: number) =>
+  Promise.all(Array.from({ length: count }, () => createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })))
+
+/** Counts the statements that write uses, of which the first waits until it is released. */
+function holdFirstWrite() {
+  const { promise, resolve: release } = Promise.withResolvers<void>()
+  const writes = { count: 0, release }
+  const { query } = pg.Client.prototype
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const run = () => Reflect.apply(query, this, args)
+    if (!/^update/.test(String(args[0]))) return run()
+    writes.count += 1
+    return writes.count === 1 ? promise.then(run) : run()
+  })
+  onTestFinished(() => spy.mockRestore())
+  return writes
+}
 
 /** How many statements write the uses of so many keys, up to a hundred, at once. */
 const writesOf = (keys: number) => (isDistributed(db) ? keys : 1)
@@ -66,6 +87,20 @@ test('a use is stored soon, without a wait for others', async () => {
   await expect.poll(() => lastUse()).toEqual(expect.any(String))
 })
 
+test('a use is written in the context of no request', async () => {
+  const context = new AsyncLocalStorage<string>()
+  const authenticator = new Authenticator(db, undefined, fail)
+  const { query } = pg.Client.prototype
+  const contexts: unknown[] = []
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    if (/^update/.test(String(args[0]))) contexts.push(context.getStore())
+    return Reflect.apply(query, this, args)
+  })
+  onTestFinished(() => spy.mockRestore())
+  await context.run('a request', () => use(authenticator))
+  await expect.poll(() => contexts).toEqual([undefined])
+})
+
 test('a minute of many uses has one write for all keys', async () => {
   const authenticator = new Authenticator(db, undefined, fail)
   const other = await createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })
@@ -79,7 +114,8 @@ test('a minute of many uses has one write for all keys', async () => {
       ['2036-01-01T10:01:00.000Z', 2],
     ] as const) {
       vi.setSystemTime(time)
-      for (const text of [key, other, key, other]) await use(authenticator, text)
+      // At once, since a use that takes longer would come after the first write.
+      await Promise.all([key, other, key, other].map((text) => use(authenticator, text)))
       await authenticator.settle()
       expect(writes()).toBe(expected * writesOf(2))
     }
@@ -103,40 +139,64 @@ test('a key that was used in two minutes before a write has the later one', asyn
   expect(await lastUse()).toBe('2036-01-01T10:01:00.000Z')
 })
 
-test('it has settled when the uses of all keys are stored, also those that wait for an earlier write', async () => {
+test('a key that is used again in the next minute, while its use is written, has the later one', async () => {
   const authenticator = new Authenticator(db, undefined, fail)
-  const others = await Promise.all(
-    Array.from({ length: 101 }, () => createKey(db, 'p', { name: '', scopes: SCOPES, expires_at: null })),
-  )
-  const held = Promise.withResolvers<void>()
-  const { query } = pg.Client.prototype
-  let writes = 0
-  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
-    const run = () => Reflect.apply(query, this, args)
-    if (!/^update/.test(String(args[0]))) return run()
-    writes += 1
-    return writes === 1 ? held.promise.then(run) : run()
-  })
-  onTestFinished(() => spy.mockRestore())
+  const writes = holdFirstWrite()
+  vi.useFakeTimers({ toFake: ['Date'] })
+  onTestFinished(() => void vi.useRealTimers())
+  vi.setSystemTime('2036-01-01T10:00:59.999Z')
   await use(authenticator)
   const first = authenticator.settle()
-  await expect.poll(() => writes).toBe(1)
+  await expect.poll(() => writes.count).toBe(1)
+  vi.setSystemTime('2036-01-01T10:01:00.000Z')
+  await use(authenticator)
+  writes.release()
+  await Promise.all([first, authenticator.settle()])
+  expect(await lastUse()).toBe('2036-01-01T10:01:00.000Z')
+})
+
+test('the uses of keys of the same id in two projects are both stored', async () => {
+  await insertProject(db, 'q', '')
+  const ofP = db.selectFrom('api_keys').selectAll().where('key_id', '=', keyIdOf(key))
+  await db
+    .insertInto('api_keys')
+    .values({ ...(await ofP.executeTakeFirstOrThrow()), project_id: 'q' })
+    .execute()
+  const authenticator = new Authenticator(db, undefined, fail)
+  for (const projectId of ['p', 'q']) await use(authenticator, key, projectId)
+  await authenticator.settle()
+  const rows = await db.selectFrom('api_keys').select('last_used_at').where('key_id', '=', keyIdOf(key)).execute()
+  expect(rows).toEqual(Array(2).fill({ last_used_at: expect.any(String) }))
+})
+
+test('it has settled when the uses of all keys are stored, also those that wait for an earlier write', async () => {
+  const authenticator = new Authenticator(db, undefined, fail)
+  const others = await newKeys(101)
+  const writes = holdFirstWrite()
+  await use(authenticator)
+  const first = authenticator.settle()
+  await expect.poll(() => writes.count).toBe(1)
   for (const other of others) await use(authenticator, other)
   const settled = authenticator.settle().then(() => 'settled')
   expect(await Promise.race([settled, nextTurn('waits')])).toBe('waits')
-  held.resolve()
+  writes.release()
   await Promise.all([first, settled])
-  expect(writes).toBe(writesOf(1) + writesOf(100) + writesOf(1))
+  expect(writes.count).toBe(writesOf(1) + writesOf(100) + writesOf(1))
   for (const text of [key, ...others]) expect(await lastUse(text)).toEqual(expect.any(String))
 })
 
-test('a use that cannot be stored is reported, and fails no request', async () => {
+test('uses that cannot be stored are reported once, and fail no request', async () => {
   const readOnly = connect(withSettings(database.url, { default_transaction_read_only: 'on' }))
+  onTestFinished(() => readOnly.destroy())
   await detectDistribution(readOnly)
   const reported: unknown[] = []
   const authenticator = new Authenticator(readOnly, undefined, (error) => reported.push(error))
-  await use(authenticator)
+  const keys = await newKeys(101)
+  await Promise.all(keys.map((text) => use(authenticator, text)))
   await authenticator.settle()
   expect(reported).toMatchObject([{ code: '25006' }])
-  await readOnly.destroy()
+  // It goes on.
+  await use(authenticator)
+  await authenticator.settle()
+  expect(reported).toHaveLength(2)
 })

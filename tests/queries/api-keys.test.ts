@@ -1,7 +1,7 @@
 import { sql, type UpdateObject } from 'kysely'
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { DB } from '../../generated/database.ts'
-import { detectDistribution } from '../../src/database/distribution.ts'
+import { detectDistribution, isDistributed, markDistributed } from '../../src/database/distribution.ts'
 import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
@@ -46,10 +46,13 @@ const UNUSED = { last_used_at: null, revoked_at: null }
 
 let database: TestDatabase
 let db: Database
+let distributed: Database
 beforeAll(async () => {
   database = await createTestDatabase()
   db = connect(database.url)
   await detectDistribution(db)
+  distributed = connect(database.url)
+  markDistributed(distributed)
   for (const projectId of ['b', 'a']) await insertProject(db, projectId, '')
 })
 beforeEach(async () => {
@@ -60,6 +63,7 @@ beforeEach(async () => {
 })
 afterAll(async () => {
   await db.destroy()
+  await distributed.destroy()
   await database.drop()
 })
 
@@ -176,54 +180,63 @@ test('only the key that is meant is locked, once no other transaction has it', a
   await impatient.destroy()
 })
 
-test('the last use is recorded of the key that is meant, and never set back', async () => {
-  await use(db, 'a', 'first', minute(6))
-  expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
-  await use(db, 'a', 'first', minute(5))
-  expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
-  await use(db, 'b', 'first', minute(5))
-  await use(db, 'a', 'first', minute(7))
-  expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
-})
-
-test('the last uses of several keys are recorded at once, but of those that are locked or were used later', async () => {
-  await use(db, 'b', 'second', minute(6))
-  const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE ${keyOf('a', 'second')} FOR NO KEY UPDATE`)
-  await updateKeysUsed(db, [
-    { project_id: 'a', key_id: 'first', minute: minute(5) },
-    { project_id: 'a', key_id: 'second', minute: minute(5) },
-    { project_id: 'b', key_id: 'second', minute: minute(5) },
-    { project_id: 'b', key_id: 'first', minute: minute(7) },
-    { project_id: 'b', key_id: 'unknown', minute: minute(7) },
-  ])
-  await lock.release()
-  expect(await stored('last_used_at')).toEqual([null, minute(5), null, minute(6), minute(7)])
-})
-
-test('a use in the minute that is stored writes nothing', async () => {
-  const version = async () =>
-    (await sql`SELECT xmin, ctid FROM api_keys WHERE ${sql.raw(keyOf('a', 'first'))}`.execute(db)).rows
-  await use(db, 'a', 'first', minute(6))
-  const before = await version()
-  await use(db, 'a', 'first', minute(6))
-  expect(await version()).toEqual(before)
-})
-
-test('the last use is committed without waiting for disks or standby servers', async () => {
-  const settings = await db.transaction().execute(async (trx) => {
-    const read = async () => (await sql`SHOW synchronous_commit`.execute(trx)).rows
-    const before = await read()
-    await use(trx, 'a', 'first', minute(6))
-    return [before, await read()]
+// A Citus cluster gets other statements, which do the same on one server.
+describe.each([
+  ['one server', () => db],
+  ['a cluster', () => distributed],
+])('on %s', (_, on) => {
+  test('the last use is recorded of the key that is meant, and never set back', async () => {
+    await use(on(), 'a', 'first', minute(6))
+    expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
+    await use(on(), 'a', 'first', minute(5))
+    expect(await stored('last_used_at')).toEqual([null, minute(6), null, null, null])
+    await use(on(), 'b', 'first', minute(5))
+    await use(on(), 'a', 'first', minute(7))
+    expect(await stored('last_used_at')).toEqual([null, minute(7), null, null, minute(5)])
   })
-  expect(settings).toEqual([[{ synchronous_commit: 'on' }], [{ synchronous_commit: 'off' }]])
-})
 
-test('the last use is not recorded of a key that is locked, without waiting', async () => {
-  const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE key_id = 'first' FOR NO KEY UPDATE`)
-  await use(db, 'a', 'first', minute(6))
-  await lock.release()
-  expect(await stored('last_used_at')).toEqual([null, null, null, null, null])
+  test('the last uses of several keys are recorded at once, except of those that are locked or were used later', async () => {
+    await use(on(), 'b', 'second', minute(6))
+    const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE ${keyOf('a', 'second')} FOR NO KEY UPDATE`)
+    await updateKeysUsed(on(), [
+      { project_id: 'a', key_id: 'first', minute: minute(5) },
+      { project_id: 'a', key_id: 'second', minute: minute(5) },
+      { project_id: 'b', key_id: 'second', minute: minute(5) },
+      { project_id: 'b', key_id: 'first', minute: minute(7) },
+      { project_id: 'b', key_id: 'unknown', minute: minute(7) },
+    ])
+    await lock.release()
+    expect(await stored('last_used_at')).toEqual([null, minute(5), null, minute(6), minute(7)])
+  })
+
+  test('a use in the minute that is stored writes nothing', async () => {
+    const version = async () =>
+      (await sql`SELECT xmin, ctid FROM api_keys WHERE ${sql.raw(keyOf('a', 'first'))}`.execute(db)).rows
+    await use(on(), 'a', 'first', minute(6))
+    const before = await version()
+    await use(on(), 'a', 'first', minute(6))
+    expect(await version()).toEqual(before)
+  })
+
+  test('the last use is committed without waiting for disks or standby servers', async () => {
+    const settings = await on()
+      .transaction()
+      .execute(async (trx) => {
+        if (isDistributed(on())) markDistributed(trx)
+        const read = async () => (await sql`SHOW synchronous_commit`.execute(trx)).rows
+        const before = await read()
+        await use(trx, 'a', 'first', minute(6))
+        return [before, await read()]
+      })
+    expect(settings).toEqual([[{ synchronous_commit: 'on' }], [{ synchronous_commit: 'off' }]])
+  })
+
+  test('the last use is not recorded of a key that is locked, without waiting', async () => {
+    const lock = await holdLock(database.url, `SELECT FROM api_keys WHERE key_id = 'first' FOR NO KEY UPDATE`)
+    await use(on(), 'a', 'first', minute(6))
+    await lock.release()
+    expect(await stored('last_used_at')).toEqual([null, null, null, null, null])
+  })
 })
 
 test.each([
