@@ -63,6 +63,18 @@ async function expectNoTurn(): Promise<void> {
   await turn.release()
 }
 
+test('a turn leaves the lock timeout of its session as it was', async () => {
+  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  recorder = recorderOn(pool, { lockTimeout_ms: 10_000, turnTimeout_ms: 9_000 })
+  await contend()
+  await expectTurn()
+  const clients = [await pool.connect(), await pool.connect()]
+  const settings = await Promise.all(clients.map((client) => client.query('SHOW lock_timeout')))
+  for (const client of clients) client.release()
+  await pool.end()
+  expect(settings.map(({ rows }) => rows)).toEqual([[{ lock_timeout: '0' }], [{ lock_timeout: '0' }]])
+})
+
 test('a recorder that is alone waits for nobody', async () => {
   await record()
   await expectNoTurn()
