@@ -80,6 +80,11 @@ export const OPTIMIZATIONS: readonly Optimization[] = [
     patches: { 'src/database/pipelined-dialect.ts': [['name: name &&', 'name: undefined &&']] },
   },
   {
+    name: 'plans for all values',
+    load: GET_ENTRY,
+    patches: { 'src/database/generic-plans.ts': [["'force_generic_plan'", "'auto'"]] },
+  },
+  {
     name: 'pipelining',
     // For statements that no batch loader combines.
     load: { task: 'listModuleVersions', connections: 32 },

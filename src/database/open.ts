@@ -125,7 +125,7 @@ export function connectShared(url: string, { queryTimeout_ms, ...options }: Pool
 
 /** Opens a pool for transactions in pipeline mode, as recording needs it. */
 export const openWritePool = (url: string, options: PoolOptions = {}): pg.Pool =>
-  createPool(url, { ...options, pipeline: true })
+  createPool(url, { genericPlans: true, ...options, pipeline: true })
 
 /** How much longer than a statement may run to wait for its result, in milliseconds. After that the server is frozen or unreachable. */
 export const RESPONSE_GRACE_ms = 5_000
@@ -146,6 +146,8 @@ export const openImportPool = (url: string, options: PoolOptions = {}): pg.Pool 
   openWritePool(url, {
     idleTimeout_ms: IMPORT_IDLE_TIMEOUT_ms,
     maxLifetime_s: IMPORT_MAX_LIFETIME_s,
+    // Its temporary tables have a few rows or a million.
+    genericPlans: false,
     ...options,
     queryTimeout_ms: Math.max(options.statementTimeout_ms ?? 0, IMPORT_STATEMENT_TIMEOUT_ms) + RESPONSE_GRACE_ms,
   })

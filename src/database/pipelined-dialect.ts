@@ -11,6 +11,8 @@ import {
 import type pg from 'pg'
 import { destroySocket } from './client.ts'
 import { isLockTimeout, isStalePlan, isUnavailable } from './failures.ts'
+import { useGenericPlans } from './generic-plans.ts'
+import { isPooler } from './pooler-client.ts'
 import type { NamedQuery } from './prepared.ts'
 import { timedQuery } from './timed-query.ts'
 
@@ -104,7 +106,9 @@ class SharedConnections implements DatabaseConnection {
   readonly #locked = new Map<string, number>()
 
   constructor(pool: pg.Pool, { readTimeout_ms, patience_ms = 0 }: SharingOptions) {
-    this.#lookUpConnection = new SharedConnection(pool, readTimeout_ms)
+    // A list's plan depends on how much of it is read. Behind a pooler no setting may be left in the session.
+    const genericPlans = pool.options.max > 1 && !isPooler(pool)
+    this.#lookUpConnection = new SharedConnection(pool, readTimeout_ms, genericPlans)
     this.#others = Array.from({ length: pool.options.max - 1 }, () => new SharedConnection(pool, readTimeout_ms))
     this.#patience_ms = patience_ms
   }
@@ -168,6 +172,7 @@ class LeftBehind extends Error {}
 class SharedConnection {
   readonly #pool: pg.Pool
   readonly #readTimeout_ms: number | undefined
+  readonly #genericPlans: boolean
   #client: Promise<pg.PoolClient> | undefined
   #current: pg.PoolClient | undefined
   /** Runs while a result is awaited, and starts again with each one that comes. */
@@ -178,9 +183,11 @@ class SharedConnection {
   /** Part of the names of prepared statements, so that all of them can be prepared anew. */
   #generation = 0
 
-  constructor(pool: pg.Pool, readTimeout_ms: number | undefined) {
+  /** @param genericPlans whether PostgreSQL plans each query on it once */
+  constructor(pool: pg.Pool, readTimeout_ms: number | undefined, genericPlans = false) {
     this.#pool = pool
     this.#readTimeout_ms = readTimeout_ms
+    this.#genericPlans = genericPlans
   }
 
   /** @throws LeftBehind when one ahead of it did not get a lock; the database's errors */
@@ -264,6 +271,8 @@ class SharedConnection {
       this.#current = client
       // One that broke just before it was handed out has told its error to the pool; only its end is yet to come.
       for (const event of ['error', 'end']) client.once(event, () => this.#discard(client))
+      // If the connection breaks, the query that follows says so.
+      if (this.#genericPlans) useGenericPlans(client).catch(() => {})
       return client
     } catch (error) {
       this.#client = undefined

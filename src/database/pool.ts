@@ -4,6 +4,7 @@ import pg from 'pg'
 import type { DB } from '../../generated/database.ts'
 import { Client, destroySocket, socketOf } from './client.ts'
 import { isInvalidSetting } from './failures.ts'
+import { useGenericPlans } from './generic-plans.ts'
 import { poolerClient, usesPooler } from './pooler-client.ts'
 import { typeParsers } from './type-parsers.ts'
 
@@ -66,6 +67,8 @@ export interface PoolOptions {
   maxLifetime_s?: number
   /** Whether statements are sent without waiting for the results of those before. */
   pipeline?: boolean
+  /** Whether PostgreSQL plans each prepared statement once: for statements that find rows by key. Not behind a pooler. */
+  genericPlans?: boolean
   /** Called with each new connection before it is used; the connection fails if that does. */
   onConnect?: (client: pg.ClientBase) => Promise<void>
   /** Breaks all connections in use when it aborts, and from then on each as soon as it is used. */
@@ -120,6 +123,7 @@ export function createPool(url: string, options: PoolOptions = {}): pg.Pool {
             const calls = Object.keys(settings).map((name, i) => `set_config('${name}', $${i + 1}, false)`)
             await client.query(`SELECT ${calls.join(', ')}`, Object.values(settings))
             if (timeout === '0') await watchClient(client)
+            if (options.genericPlans) await useGenericPlans(client)
             await options.onConnect?.(client)
           }),
         }),

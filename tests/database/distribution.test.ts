@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { backUp } from '../../src/backup/backup.ts'
 import { detectDistribution, isDistributed } from '../../src/database/distribution.ts'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connect } from '../../src/database/open.ts'
+import { connect, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { asPooler } from '../../src/database/pooler-client.ts'
 import { rewriteTables } from '../../src/queries/erasures.ts'
@@ -53,6 +53,12 @@ test('a database is distributed if Citus has distributed its tables, and then so
   })
   expect(await exit).toBe(1)
   expect(stderr()).toMatch(/^flowtrail: DATABASE_REPLICA_URLS names replicas of one server, but .+ Leave it out\n$/)
+
+  // Citus needs the values to know the node.
+  const writePool = openWritePool(database.url, { max: 1 })
+  const { rows } = await writePool.query('SHOW plan_cache_mode')
+  await writePool.end()
+  expect(rows).toEqual([{ plan_cache_mode: 'auto' }])
 })
 
 describe('a transaction', () => {
