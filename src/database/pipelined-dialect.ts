@@ -271,7 +271,7 @@ class SharedConnection {
       this.#current = client
       // One that broke just before it was handed out has told its error to the pool; only its end is yet to come.
       for (const event of ['error', 'end']) client.once(event, () => this.#discard(client))
-      // If the connection breaks, the query that follows says so.
+      // If the connection breaks, the query that follows says so. After another error, such as a lock timeout, look-ups are slower.
       if (this.#genericPlans) useGenericPlans(client).catch(() => {})
       return client
     } catch (error) {

@@ -4,9 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { backUp } from '../../src/backup/backup.ts'
 import { detectDistribution, isDistributed } from '../../src/database/distribution.ts'
 import { isUnavailable } from '../../src/database/failures.ts'
-import { connect, openWritePool } from '../../src/database/open.ts'
+import { connect, connectShared, openWritePool } from '../../src/database/open.ts'
 import { createPool, type Database } from '../../src/database/pool.ts'
 import { asPooler } from '../../src/database/pooler-client.ts'
+import { prepare } from '../../src/database/prepared.ts'
 import { rewriteTables } from '../../src/queries/erasures.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { runFlowtrail } from '../support/service.ts'
@@ -59,6 +60,10 @@ test('a database is distributed if Citus has distributed its tables, and then so
   const { rows } = await writePool.query('SHOW plan_cache_mode')
   await writePool.end()
   expect(rows).toEqual([{ plan_cache_mode: 'auto' }])
+  const shared = connectShared(database.url, { max: 2 })
+  const mode = prepare((on) => on.selectNoFrom(sql`current_setting('plan_cache_mode')`.as('mode')), { kind: 'look-up' })
+  expect(await mode(shared)).toEqual([{ mode: 'auto' }])
+  await shared.destroy()
 })
 
 describe('a transaction', () => {

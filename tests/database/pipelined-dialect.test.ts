@@ -153,6 +153,17 @@ test('a connection that ended just before it was handed out is replaced', async 
   expect(onConnect).toHaveBeenCalledTimes(2)
 })
 
+test('so is one for look-ups, whose first statement sets how they are planned', async () => {
+  const onConnect = vi.fn<(client: pg.ClientBase) => Promise<void>>(async () => {})
+  onConnect.mockImplementationOnce(async (client) => void (client as pg.Client).end())
+  const pool = createPool(database.url, { max: 2, pipeline: true, statementTimeout_ms: 1_000, onConnect })
+  const db: Database = new Kysely({ dialect: new PipelinedDialect(pool) })
+  opened.push(db)
+  const lookUp = prepare((on) => on.selectNoFrom(sql<number>`1`.as('one')), { kind: 'look-up' })
+  await expect(lookUp(db)).rejects.toSatisfy(isUnavailable)
+  await expect.poll(() => lookUp(db).catch(() => [])).toEqual([{ one: 1 }])
+})
+
 test('a statement that takes too long fails, and those behind it do not', async () => {
   const db = open({ statementTimeout_ms: 500 })
   const outcomes = await Promise.allSettled([

@@ -1,10 +1,12 @@
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { loadDemo } from '../../src/cli/demo.ts'
+import { useGenericPlans } from '../../src/database/generic-plans.ts'
 import { connect } from '../../src/database/open.ts'
 import { DEMO } from '../../src/demo/project.ts'
 import type { OperationId } from '../../src/http/operations.ts'
 import { deleteIdempotencyKeys } from '../../src/queries/idempotency.ts'
+import { EVENT } from '../http/requests.ts'
 import { type Call, createTestApp, type TestApp } from '../support/app.ts'
 
 /** A node of PostgreSQL's plan, as EXPLAIN (FORMAT JSON, ANALYZE) gives it. */
@@ -102,9 +104,9 @@ const CALLS: Record<Exclude<OperationId, 'importRecords'>, { call: Call; most: n
 }
 
 /** The statements that a request sends, as seen by the driver. */
-async function statementsOf(call: Call): Promise<Statement[]> {
+async function statementsOf(call: Call, app = api): Promise<Statement[]> {
   const query = vi.spyOn(pg.Client.prototype, 'query')
-  const response = await api.call(call)
+  const response = await app.call(call)
   const statements = query.mock.calls.map(([statement]) => statement as unknown as Statement)
   query.mockRestore()
   expect(response.statusCode).toBe(200)
@@ -144,7 +146,10 @@ const rowsRead = (scans: PlanNode[]) =>
     return sum + node['Actual Loops'] * (node['Actual Rows'] + removed)
   }, 0)
 
-/** PostgreSQL plans a prepared statement for its values or, after five executions, possibly once for all values. */
+/**
+ * PostgreSQL plans a prepared statement for its values or, after five executions, possibly once for all values. Those of look-ups
+ * and recording it always plans once (ADR 0034).
+ */
 const MODES = ['force_custom_plan', 'force_generic_plan']
 
 test.each(MODES.flatMap((mode) => (Object.keys(CALLS) as (keyof typeof CALLS)[]).map((id) => [id, mode] as const)))(
@@ -159,6 +164,41 @@ test.each(MODES.flatMap((mode) => (Object.keys(CALLS) as (keyof typeof CALLS)[])
     expect(rowsRead(scans)).toBeLessThanOrEqual(most)
   },
 )
+
+test('look-ups and recording find each row by an index, also by plans that were made while the tables were small', async () => {
+  const small = await createTestApp({ twins: false })
+  onTestFinished(() => small.close())
+  const { module_id, version_number } = await small.db
+    .selectFrom('module_versions')
+    .select(['module_id', 'version_number'])
+    .where('published_at', 'is not', null)
+    .executeTakeFirstOrThrow()
+  const { entry_id } = await small.db.selectFrom('entries').select('entry_id').executeTakeFirstOrThrow()
+  const calls: Call[] = [
+    { path: `/projects/demo/modules/${module_id}` },
+    { path: `/projects/demo/modules/${module_id}/versions/${version_number}` },
+    { path: `/projects/demo/entries/${entry_id}` },
+    { ...CALLS.recordCustomEvent.call, body: EVENT },
+    { ...CALLS.recordCustomEvents.call, body: { events: [EVENT, EVENT] } },
+  ]
+  const statements: Statement[] = []
+  for (const call of calls) statements.push(...(await statementsOf(call, small)))
+  expect(statements.length).toBeGreaterThan(10)
+  const session = new pg.Client(small.databaseUrl)
+  await session.connect()
+  onTestFinished(() => session.end())
+  await useGenericPlans(session)
+  for (const isAnalyzed of [false, true]) {
+    if (isAnalyzed) await session.query('ANALYZE')
+    for (const { text, values = [] } of statements) {
+      await session.query(`PREPARE planned AS ${text}`)
+      const nulls = values.length > 0 ? `(${values.map(() => 'NULL')})` : ''
+      const { rows } = await session.query(`EXPLAIN EXECUTE planned${nulls}`)
+      await session.query('DEALLOCATE planned')
+      expect(rows.map((row) => row['QUERY PLAN']).join('\n')).not.toMatch(/Seq Scan|Hash Join|Merge Join/)
+    }
+  }
+})
 
 test('a page in the middle of a long list reads no more rows than the first', async () => {
   const window = 'updated_after=2026-02-01T00:00:00Z&updated_before=2026-06-01T00:00:00Z'

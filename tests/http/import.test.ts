@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib'
 import { sql } from 'kysely'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createKey } from '../../src/cli/keys.ts'
-import { openWritePool } from '../../src/database/open.ts'
+import { openImportPool } from '../../src/database/open.ts'
 import { toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { Importer } from '../../src/transfer/importer.ts'
@@ -210,7 +210,7 @@ test.each([
 })
 
 test('a large import leaves nothing of its records in the statistics of its tables', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 1 })
+  const pool = openImportPool(api.databaseUrl, { max: 1 })
   onTestFinished(() => pool.end())
   await new Importer(pool).import('demo', Readable.from([Buffer.from(linesOf(visit(400).all))]))
   await expect
@@ -259,7 +259,7 @@ test('the media type must be given', async () => {
 })
 
 test('a connection that breaks at the end of a refused import is closed, and leaves its place to others', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  const pool = openImportPool(api.databaseUrl, { max: 2 })
   onTestFinished(() => pool.end())
   const client = await pool.connect()
   const query = client.query.bind(client) as (...statement: unknown[]) => unknown
@@ -394,7 +394,7 @@ describe('at most so many imports run at once', () => {
   })
 
   test('half of them in one project; one more gets a 503', async () => {
-    const pool = openWritePool(api.databaseUrl, { max: 3 })
+    const pool = openImportPool(api.databaseUrl, { max: 3 })
     onTestFinished(() => pool.end())
     const importer = new Importer(pool, { lockTimeout_ms: 60_000 })
     const statusOf = (
@@ -422,7 +422,7 @@ describe('at most so many imports run at once', () => {
   })
 
   test('and so much of their bodies is buffered', async () => {
-    const pool = openWritePool(api.databaseUrl, { max: 4 })
+    const pool = openImportPool(api.databaseUrl, { max: 4 })
     onTestFinished(() => pool.end())
     const importer = new Importer(pool, { buffered_bytes: { all: 3_000, project: 2_000 }, lockTimeout_ms: 60_000 })
     // It gives back what it has taken, and no more.
@@ -464,7 +464,7 @@ describe('at most so many imports run at once', () => {
 })
 
 test('what an import reads once it has a connection is not counted as buffered', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  const pool = openImportPool(api.databaseUrl, { max: 2 })
   onTestFinished(() => pool.end())
   const importer = new Importer(pool, { buffered_bytes: { all: 400_000, project: 400_000 } })
   /** More records than are held without a connection, of a kilobyte each. */
@@ -478,7 +478,7 @@ test('what an import reads once it has a connection is not counted as buffered',
 })
 
 test('an import tells the position of its records if it is asked to and can', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  const pool = openImportPool(api.databaseUrl, { max: 2 })
   onTestFinished(() => pool.end())
   const done: object[] = []
   const import_ = (readsPosition?: boolean) =>
@@ -498,7 +498,7 @@ test('an import tells the position of its records if it is asked to and can', as
 })
 
 test('an import does not wait forever for a project that another writer holds', async () => {
-  const pool = openWritePool(api.databaseUrl, { max: 2 })
+  const pool = openImportPool(api.databaseUrl, { max: 2 })
   onTestFinished(() => pool.end())
   const { all } = visit(1)
   const importAll = () =>

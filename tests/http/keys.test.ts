@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { buildApp } from '../../src/app.ts'
 import { createKey } from '../../src/cli/keys.ts'
-import { connectShared, openWritePool } from '../../src/database/open.ts'
+import { connectShared, openImportPool, openWritePool } from '../../src/database/open.ts'
 import { formatKey, generateKey, parseKey, SCOPES } from '../../src/domain/api-key.ts'
 import { type IsoTimestamp, toIsoTimestamp } from '../../src/domain/timestamp.ts'
 import { updateKeyExpiry, updateKeyRevoked } from '../../src/queries/api-keys.ts'
@@ -210,7 +210,7 @@ test('revoking takes effect in another process as soon', async () => {
   vi.useFakeTimers({ toFake: ['performance'] })
   const db = connectShared(api.databaseUrl, { max: 1 })
   const writePool = openWritePool(api.databaseUrl, { max: 2 })
-  const importPool = openWritePool(api.databaseUrl, { max: 2 })
+  const importPool = openImportPool(api.databaseUrl, { max: 2 })
   const second = await buildApp({ config: PLAIN_CONFIG, db, writePool, importPool, logger: searchedLogger() })
   const { text, key_id } = await newKey()
   const statusThere = async () => (await second.inject({ url: MODULES, headers: { 'x-api-key': text } })).statusCode

@@ -6,7 +6,7 @@ import { migrate } from '../../../db/migrate.ts'
 import { type AppParts, buildApp } from '../../../src/app.ts'
 import { loadDemo } from '../../../src/cli/demo.ts'
 import { createKey } from '../../../src/cli/keys.ts'
-import { connect, connectShared, openWritePool } from '../../../src/database/open.ts'
+import { connect, connectShared, openImportPool, openWritePool } from '../../../src/database/open.ts'
 import type { Database } from '../../../src/database/pool.ts'
 import { SCOPES } from '../../../src/domain/api-key.ts'
 import { eraseContact } from '../../../src/queries/erasures.ts'
@@ -33,7 +33,7 @@ export async function checkWithSchemathesis(mutants: string[], server: string): 
   const parts = {
     db: connectShared(url, { max: 2 }),
     writePool: openWritePool(url, { max: 4 }),
-    importPool: openWritePool(url, { max: 4 }),
+    importPool: openImportPool(url, { max: 4 }),
   }
   const findings = new Map<string, string[]>()
   try {
