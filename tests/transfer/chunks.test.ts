@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { openWritePool } from '../../src/database/open.ts'
+import { openImportPool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { asPooler } from '../../src/database/pooler-client.ts'
 import { type ImportSizes, importRecords } from '../../src/transfer/import.ts'
@@ -34,7 +34,7 @@ let pooled: pg.Pool
 beforeAll(async () => {
   database = await openDatabase()
   pool = database.pool
-  pipelined = openWritePool(database.url, { max: 1 })
+  pipelined = openImportPool(database.url, { max: 1 })
   pooled = createPool(asPooler(database.url), { max: 1 })
 })
 afterAll(async () => {

@@ -5,7 +5,7 @@
 import type pg from 'pg'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { markDistributed } from '../../src/database/distribution.ts'
-import { openWritePool } from '../../src/database/open.ts'
+import { openImportPool } from '../../src/database/open.ts'
 import { demoRecords } from '../../src/demo/project.ts'
 import type { ImportSizes } from '../../src/transfer/import.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
@@ -116,7 +116,7 @@ async function open(isDistributed: boolean, isPipelined: boolean): Promise<Pools
   const database = await openDatabase(undefined, { isDistributed })
   onTestFinished(() => database[Symbol.asyncDispose]())
   if (!isPipelined) return { imports: database.pool, reads: database.pool, url: database.url }
-  const imports = openWritePool(database.url, { max: 1 })
+  const imports = openImportPool(database.url, { max: 1 })
   onTestFinished(() => imports.end())
   if (isDistributed) imports.on('connect', markDistributed)
   return { imports, reads: database.pool, url: database.url }

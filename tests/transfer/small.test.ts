@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
-import { openWritePool } from '../../src/database/open.ts'
+import { openImportPool } from '../../src/database/open.ts'
 import { createPool } from '../../src/database/pool.ts'
 import { TARGET_TABLES } from '../../src/transfer/stage.ts'
 import { renewPlans } from '../../src/transfer/tables.ts'
@@ -27,7 +27,7 @@ let database: Awaited<ReturnType<typeof openDatabase>>
 let pool: pg.Pool
 beforeAll(async () => {
   database = await openDatabase()
-  pool = openWritePool(database.url, { max: 1 })
+  pool = openImportPool(database.url, { max: 1 })
   await load(pool, MODULE)
 })
 afterAll(async () => {
@@ -70,7 +70,7 @@ async function fillPages(pool: pg.Pool, pages: number): Promise<void> {
 test.each([0, 10])('a small import looks rows up, with plans made when there were %s entries', async (count) => {
   const database = await openDatabase()
   onTestFinished(() => database[Symbol.asyncDispose]())
-  const pool = openWritePool(database.url, { max: 1 })
+  const pool = openImportPool(database.url, { max: 1 })
   onTestFinished(() => pool.end())
   await endAutovacuum(database.pool)
   const visits = (name: string, count: number) =>
@@ -103,7 +103,7 @@ test.each([
   ['at once on a connection in pipeline mode', true],
   ['one after the other on any other', false],
 ])('the statements of a small import are prepared once, and sent %s', async (_, isPipelined) => {
-  const own = (isPipelined ? openWritePool : createPool)(database.url, { max: 1 })
+  const own = (isPipelined ? openImportPool : createPool)(database.url, { max: 1 })
   onTestFinished(() => own.end())
   const { client, watched } = await watchConnection(own)
   const prepared: string[][] = []

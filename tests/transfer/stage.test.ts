@@ -2,7 +2,7 @@ import type { Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
 import type pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
-import { openWritePool } from '../../src/database/open.ts'
+import { openImportPool } from '../../src/database/open.ts'
 import { beginLongTransaction, NO_TIMEOUTS } from '../../src/transfer/client.ts'
 import type { ContactRecord, ImportRecord } from '../../src/transfer/records.ts'
 import { Stage, stagedTable } from '../../src/transfer/stage.ts'
@@ -56,7 +56,7 @@ describe('a long transaction', () => {
   })
 
   test('begins in one round trip in pipeline mode, and its settings end with it', async () => {
-    const pool = openWritePool(database.url, { max: 1 })
+    const pool = openImportPool(database.url, { max: 1 })
     onTestFinished(() => pool.end())
     const pipelined = await pool.connect()
     onTestFinished(() => pipelined.release(true))
@@ -188,7 +188,7 @@ describe('a stage', () => {
   })
 
   test('of pipeline mode has finished when all rows are stored, or fails', async () => {
-    const pool = openWritePool(database.url, { max: 1 })
+    const pool = openImportPool(database.url, { max: 1 })
     onTestFinished(() => pool.end())
     const pipelined = await pool.connect()
     onTestFinished(() => pipelined.release(true))
