@@ -26,7 +26,7 @@ export class KeyUses {
   /** Runs a function in no request's context: what is done for many is in the trace of none. */
   readonly #outsideRequests = AsyncLocalStorage.snapshot()
 
-  /** @param onError called when uses could not be written. All that wait are lost then, so that a stop waits for one failure alone */
+  /** @param onError called when uses could not be written, which are lost then */
   constructor(db: Database, onError: (error: unknown) => void) {
     this.#db = db
     this.#onError = onError
@@ -45,7 +45,10 @@ export class KeyUses {
     this.#timer ??= this.#outsideRequests(() => setTimeout(() => void this.write(), DELAY_ms).unref())
   }
 
-  /** Writes what waits. Resolves when every use recorded so far is written, or lost by an error. */
+  /**
+   * Writes what waits. Resolves when every use recorded so far is written, or after an error, so that a stop waits for one failure
+   * alone: what still waits then is written with the next uses.
+   */
   write(): Promise<void> {
     clearTimeout(this.#timer)
     this.#timer = undefined
@@ -62,7 +65,6 @@ export class KeyUses {
         await updateKeysUsed(this.#db, uses)
       }
     } catch (error) {
-      this.#waiting.clear()
       this.#onError(error)
     }
   }

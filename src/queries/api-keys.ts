@@ -181,10 +181,6 @@ export interface KeyUse {
  * @param uses of each key one at most
  */
 export async function updateKeysUsed(db: Database, uses: readonly KeyUse[]): Promise<void> {
-  if (isDistributed(db)) {
-    const updates = uses.map(({ project_id, key_id, minute }) => updateLastUsedOfOne(db, project_id, key_id, minute))
-    // All have ended before an error is thrown.
-    await Promise.allSettled(updates)
-    await Promise.all(updates)
-  } else await updateLastUsed(db, ...columnsOf(uses, 'project_id', 'key_id', 'minute'))
+  if (!isDistributed(db)) await updateLastUsed(db, ...columnsOf(uses, 'project_id', 'key_id', 'minute'))
+  else for (const use of uses) await updateLastUsedOfOne(db, use.project_id, use.key_id, use.minute)
 }

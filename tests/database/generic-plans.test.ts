@@ -41,6 +41,16 @@ test('look-ups are planned for all values, and lists and large values for theirs
   expect(await ofLarge(db)).toEqual([{ mode: 'auto' }])
 })
 
+test('look-ups find each row by an index', async () => {
+  const settings = ['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin']
+  for (const name of settings) {
+    const setting = prepare((db) => db.selectNoFrom(sql`current_setting(${sql.lit(name)})`.as('value')), {
+      kind: 'look-up',
+    })
+    expect(await setting(open(2)), name).toEqual([{ value: 'off' }])
+  }
+})
+
 test('a look-up is planned once on a connection', async () => {
   const db = open(2)
   for (let i = 0; i < 8; i += 1) await findKey(db, 'p', `key ${i}`)

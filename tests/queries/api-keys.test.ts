@@ -244,6 +244,13 @@ test.each([
   ['updateKeyRevoked', (on: Database) => updateKeyRevoked(on, 'a', 'first', minute(5))],
   ['updateKeyExpiry', (on: Database) => updateKeyExpiry(on, 'a', 'first', minute(5))],
   ['updateKeysUsed', (on: Database) => use(on, 'a', 'first', minute(5))],
+  [
+    'updateKeysUsed on a cluster',
+    (on: Database) => {
+      markDistributed(on)
+      return use(on, 'a', 'first', minute(5))
+    },
+  ],
 ])('%s rejects when the database does', async (_, write) => {
   const none = connect(databaseUrl(database.url, 'not_there'))
   await expect(write(none)).rejects.toThrow('does not exist')
