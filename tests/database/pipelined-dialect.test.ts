@@ -142,23 +142,25 @@ test('when the connection breaks, all queries under way fail, and the next query
   expect((await backend(db))[0]?.pid).not.toBe(pid)
 })
 
-test('a connection that ended just before it was handed out is replaced', async () => {
+/** Opens connections of which the first ends just before it is handed out. */
+function openWithLostConnection(max: number) {
   const onConnect = vi.fn<(client: pg.ClientBase) => Promise<void>>(async () => {})
   onConnect.mockImplementationOnce(async (client) => void (client as pg.Client).end())
-  const pool = createPool(database.url, { max: 1, pipeline: true, statementTimeout_ms: 1_000, onConnect })
+  const pool = createPool(database.url, { max, pipeline: true, statementTimeout_ms: 1_000, onConnect })
   const db: Database = new Kysely({ dialect: new PipelinedDialect(pool) })
   opened.push(db)
+  return { db, onConnect }
+}
+
+test('a connection that ended just before it was handed out is replaced', async () => {
+  const { db, onConnect } = openWithLostConnection(1)
   await expect(echo(db, 'lost')).rejects.toSatisfy(isUnavailable)
   await expect.poll(() => values(db, ['next']).catch(() => [])).toEqual(['next'])
   expect(onConnect).toHaveBeenCalledTimes(2)
 })
 
 test('so is one for look-ups, whose first statement sets how they are planned', async () => {
-  const onConnect = vi.fn<(client: pg.ClientBase) => Promise<void>>(async () => {})
-  onConnect.mockImplementationOnce(async (client) => void (client as pg.Client).end())
-  const pool = createPool(database.url, { max: 2, pipeline: true, statementTimeout_ms: 1_000, onConnect })
-  const db: Database = new Kysely({ dialect: new PipelinedDialect(pool) })
-  opened.push(db)
+  const { db } = openWithLostConnection(2)
   const lookUp = prepare((on) => on.selectNoFrom(sql<number>`1`.as('one')), { kind: 'look-up' })
   await expect(lookUp(db)).rejects.toSatisfy(isUnavailable)
   await expect.poll(() => lookUp(db).catch(() => [])).toEqual([{ one: 1 }])
