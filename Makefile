@@ -110,7 +110,7 @@ bench-smoke: node_modules/.installed bench/node_modules/.installed ## Start ever
 bench-growth: node_modules/.installed bench/node_modules/.installed ## Measure the cost of each operation by the amount of data, up to a million events in three quarters of an hour, or EVENTS=10000000 in longer
 	@$(RUN) bench -- --growth $(if $(EVENTS),--events $(EVENTS))
 
-bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; six minutes
+bench-processes: node_modules/.installed bench/node_modules/.installed ## Measure how much three processes on one database record compared with one; ten minutes
 	@$(RUN) bench -- --processes
 
 ci: check contract-diff test browser ## What of CI needs nothing but npm and Chromium

@@ -7,8 +7,11 @@ import { ratios, type Spread } from './statistics.ts'
 import { type System, startFlowtrail } from './systems.ts'
 
 const PROCESSES = 3
-/** In all, however many processes there are. */
-const CONNECTIONS = 63
+/**
+ * In all, however many processes there are: of three, each has a third. A batch has no more events than its process has
+ * connections, as each sends its next event after the response. So the most show what several processes do under load.
+ */
+const CONNECTIONS = [63, 252]
 /**
  * A process that has just started accepts a connection in each turn of its event loop, which are slow at first, and V8 compiles
  * what is called often. So several processes, each with its share of the requests, warm up for as many times as long.
@@ -36,6 +39,7 @@ interface Recorded {
 
 export interface ProcessesResult {
   projects: number
+  connections: number
   atLeast: number
   recorded: Partial<Record<Spreading, Recorded[]>>
 }
@@ -87,8 +91,8 @@ export async function measureProcesses(
       // Processes of their own: those that have just recorded in the same projects take turns for a while.
       if (size.projects >= PROCESSES) loads.routed.push([await start(), ofPart(part)])
     }
-    const run = (seconds: number) => async (name: Spreading) => {
-      const load = { connections: CONNECTIONS / PROCESSES, duration_s: seconds }
+    const run = (connections: number, seconds: number) => async (name: Spreading) => {
+      const load = { connections: connections / PROCESSES, duration_s: seconds }
       const samples = await Promise.all(loads[name].map(([system, calls]) => sample(system, calls, load)))
       return {
         perSecond: samples.reduce((sum, { perSecond }) => sum + perSecond, 0),
@@ -96,13 +100,12 @@ export async function measureProcesses(
       }
     }
     const names = (['one', 'shared', 'routed'] as const).filter((name) => loads[name].length > 0)
-    await alternate(names, 1, (name) => run(WARM_UP_s[name])(name))
-    await rowsOf(url, 'CHECKPOINT')
-    results.push({
-      projects: size.projects,
-      atLeast,
-      recorded: await alternate(names, rounds, run(duration_s)),
-    })
+    for (const connections of CONNECTIONS) {
+      await alternate(names, 1, (name) => run(connections, WARM_UP_s[name])(name))
+      await rowsOf(url, 'CHECKPOINT')
+      const recorded = await alternate(names, rounds, run(connections, duration_s))
+      results.push({ projects: size.projects, connections, atLeast, recorded })
+    }
     process.stderr.write(`recorded in ${size.projects} projects\n`)
   }
   return results

@@ -95,6 +95,7 @@ export function processesTable(results: readonly ProcessesResult[]): string {
         const isOnTarget = perSecond.median >= result.atLeast && p99.median <= MAX_P99
         return [
           result.projects.toLocaleString('en-US'),
+          String(result.connections),
           spreading === 'shared' ? 'all of them' : 'a third',
           figure(median((result.recorded.one ?? []).map((one) => one.perSecond))),
           withSpread(perSecond),
@@ -106,7 +107,17 @@ export function processesTable(results: readonly ProcessesResult[]): string {
       }),
   )
   return table(
-    ['projects', 'each process records in', 'events/s of one', 'of three', 'target', 'p99 of three', 'target', ''],
+    [
+      'projects',
+      'connections',
+      'each process records in',
+      'events/s of one',
+      'of three',
+      'target',
+      'p99 of three',
+      'target',
+      '',
+    ],
     rows,
   )
 }

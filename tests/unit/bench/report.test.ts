@@ -81,6 +81,7 @@ it('compares several processes with one, round by round, and judges throughput a
   const one = recorded([1000, 10], [2000, 20])
   const of = (projects: number, others: Partial<ProcessesResult['recorded']>) => ({
     projects,
+    connections: 63,
     atLeast: 0.9,
     recorded: { one, ...others },
   })
@@ -89,9 +90,9 @@ it('compares several processes with one, round by round, and judges throughput a
     of(10_000, { shared: recorded([850, 10], [1800, 20]), routed: recorded([1000, 20], [2000, 40]) }),
   ])
   expect(cellsOf(table)).toEqual([
-    ['1', 'all of them', '1,500', '0.900', '≥ 0.9×', '1.00', '≤ 1.5×', 'ok'],
-    ['10,000', 'all of them', '1,500', '0.875 (0.850–0.900)', '≥ 0.9×', '1.00', '≤ 1.5×', 'below'],
-    ['10,000', 'a third', '1,500', '1.00', '≥ 0.9×', '2.00', '≤ 1.5×', 'below'],
+    ['1', '63', 'all of them', '1,500', '0.900', '≥ 0.9×', '1.00', '≤ 1.5×', 'ok'],
+    ['10,000', '63', 'all of them', '1,500', '0.875 (0.850–0.900)', '≥ 0.9×', '1.00', '≤ 1.5×', 'below'],
+    ['10,000', '63', 'a third', '1,500', '1.00', '≥ 0.9×', '2.00', '≤ 1.5×', 'below'],
   ])
 })
 
