@@ -28,10 +28,11 @@ const SLOW = [
 
 /**
  * Tests of what a cluster does not have: backups; triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server
- * whose statistics count the rows that are read.
+ * whose statistics count the rows that are read. Those of faults that start a PostgreSQL of their own or take long.
  */
 const NOT_ON_CITUS = [
   'tests/cli/backup.test.ts',
+  'tests/faults/{kill.test.ts,trials/**}',
   'tests/feed/histories.property.test.ts',
   'tests/http/replicas.test.ts',
   'tests/recording/turns.test.ts',
@@ -86,7 +87,7 @@ export default defineConfig({
         test: {
           name: 'citus',
           ...SHARED,
-          include: ['tests/{citus,cli,feed,http,recording,transfer}/**/*.test.ts'],
+          include: ['tests/{citus,cli,faults,feed,http,recording,transfer}/**/*.test.ts'],
           exclude: NOT_ON_CITUS,
         },
       },
