@@ -28,7 +28,7 @@ const SLOW = [
 
 /**
  * Tests of what a cluster does not have: backups; triggers, which hold commits; replicas (ADR 0032); turns (ADR 0033); and one server
- * whose statistics count the rows that are read. Those of faults that start a PostgreSQL of their own or take long.
+ * whose statistics count the rows that are read. Also those of faults that start a PostgreSQL of their own or take long.
  */
 const NOT_ON_CITUS = [
   'tests/cli/backup.test.ts',

@@ -9,7 +9,7 @@ import { type System, startFlowtrail } from './systems.ts'
 const PROCESSES = 3
 /**
  * In all, however many processes there are: of three, each has a third. A batch has no more events than its process has
- * connections, as each sends its next event after the response. So the most show what several processes do under load.
+ * connections, as each sends its next event after the response. So the larger number shows what several processes do under load.
  */
 const CONNECTIONS = [63, 252]
 /**

@@ -44,15 +44,6 @@ const CONTESTED_BATCH_SIZE = 256
  */
 const BATCH_LENGTH = 1024 * 1024
 
-/**
- * Multi-project batches run side by side only if they have fewer events, so that little is gained by larger ones, or as many as
- * they may, so that what comes later is not held up by them.
- */
-const SMALL_BATCH_SIZE = 4
-
-/** How long a batch holds back the next: many times as long as one takes, unless its connection hangs, say. */
-const SLOW_BATCH_ms = 100
-
 /** How often events that have waited for too long are looked for. */
 const EXPIRY_INTERVAL_ms = 1_000
 
@@ -94,8 +85,6 @@ const TUNING: RecorderTuning = { turnTimeout_ms: TURN_TIMEOUT_ms, readsPosition:
  * several processes on one database too (docs/semantics.md#concurrency). A project is in one batch at a time. Its
  * events wait in a ProjectQueue, whose state (see the diagram there) decides which kind of batch takes them.
  *
- * Of some events that come close after each other the first are recorded at once, and the others as one batch after that.
- *
  * While other processes record in the same projects, multi-project batches take a lock in turn (ADR 0031). A batch takes its
  * events only once it has that, so that it is as large as the wait was long.
  */
@@ -113,8 +102,8 @@ export class Recorder {
    * whose events are then recorded one by one, and tell the new ones.
    */
   readonly #shards: Map<string, string> | undefined
-  /** For each shard with a batch that holds back the next: when that took its events, or will have at the latest. */
-  readonly #holding_ms = new Map<string, number>()
+  /** The shards of the batches that wait for their turn, or have it. */
+  readonly #turns = new Set<string>()
   #foundLocked_ms = Number.NEGATIVE_INFINITY
   #isContendedUntil_ms = Number.NEGATIVE_INFINITY
   #isLockStuckUntil_ms = Number.NEGATIVE_INFINITY
@@ -200,8 +189,6 @@ export class Recorder {
       this.#refuseExpired(queue.expire(before_ms))
       if (queue.state === 'idle') this.#queues.delete(queue.projectId)
     }
-    // What a slow batch held back, if no further event comes.
-    this.#schedule()
     if (this.#queues.size > 0) this.#scheduleExpiry()
   }
 
@@ -220,10 +207,8 @@ export class Recorder {
   /** The first queue that a batch of this kind can take events from now. */
   #first(kind: BatchKind): ProjectQueue | undefined {
     if (this.#running[kind] >= this.#slots) return undefined
-    const slow_ms = performance.now() - SLOW_BATCH_ms
-    const isHeldBack = (queue: ProjectQueue) =>
-      (this.#holding_ms.get(this.#shardOf(queue) ?? '') ?? Number.NEGATIVE_INFINITY) >= slow_ms
-    return this.#waiting(kind).find((queue) => kind === 'single-project' || !isHeldBack(queue))
+    const turns = kind === 'multi-project' && this.#takesTurns ? this.#turns : undefined
+    return this.#waiting(kind).find((queue) => !turns?.has(this.#shardOf(queue) ?? ''))
   }
 
   /** Where the project is; of a distributed database unknown until it has had a batch. */
@@ -243,11 +228,10 @@ export class Recorder {
   }
 
   /** Takes events for a batch of this kind, of these queues in their order. */
-  #take(kind: BatchKind, from: Iterable<ProjectQueue>) {
+  #take(kind: BatchKind, from: Iterable<ProjectQueue>): { queues: ProjectQueue[]; events: QueuedEvent[] } {
     const { maxBatchSize } = this.#options
-    const contestedSize = Math.min(maxBatchSize, CONTESTED_BATCH_SIZE)
     const isAlone = this.#waiting(kind).take(2).toArray().length === 1
-    const size = isAlone ? maxBatchSize : contestedSize
+    const size = isAlone ? maxBatchSize : Math.min(maxBatchSize, CONTESTED_BATCH_SIZE)
     const queues: ProjectQueue[] = []
     const events: QueuedEvent[] = []
     let length = 0
@@ -258,8 +242,7 @@ export class Recorder {
       length = taken.reduce((sum, event) => sum + event.length, length)
       if (events.length === size || length >= BATCH_LENGTH) break
     }
-    const isFull = events.length >= contestedSize || length >= BATCH_LENGTH
-    return { queues, events, holdsNext: events.length >= SMALL_BATCH_SIZE && !isFull }
+    return { queues, events }
   }
 
   /** The queues that a batch of this kind can take events from, in the order in which they are served. */
@@ -274,12 +257,9 @@ export class Recorder {
     const turn = this.#takesTurns ? shard : undefined
     const begun = turn === undefined ? undefined : await this.#beginInTurn(turn)
     const isOfShard = (queue: ProjectQueue) => this.#shardOf(queue) === shard
-    const taken = this.#take(kind, shard === undefined ? [first] : this.#waiting(kind).filter(isOfShard))
-    const { queues, events } = taken
+    const { queues, events } = this.#take(kind, shard === undefined ? [first] : this.#waiting(kind).filter(isOfShard))
     const { maxQueueWait_ms, lockTimeout_ms } = this.#options
     const now_ms = performance.now()
-    const holdsNext = shard !== undefined && (turn !== undefined || taken.holdsNext)
-    if (holdsNext) this.#holding_ms.set(shard, now_ms)
     const isExpired = ({ queued_ms }: QueuedEvent) => now_ms - queued_ms > maxQueueWait_ms
     this.#refuseExpired(events.filter(isExpired))
     const current = events.filter((event) => !isExpired(event))
@@ -309,7 +289,7 @@ export class Recorder {
     const lockedByProject = Map.groupBy(locked, ({ event }) => event.project_id)
     for (const queue of queues) this.#finish(queue, lockedByProject.get(queue.projectId) ?? [])
     this.#running[kind] -= 1
-    if (holdsNext && this.#holding_ms.get(shard) === now_ms) this.#holding_ms.delete(shard)
+    if (turn !== undefined) this.#turns.delete(turn)
     if (kind === 'multi-project' && locked.length > 0 && !begun) {
       this.#foundLocked_ms = performance.now()
       this.#renewTurns()
@@ -378,7 +358,7 @@ export class Recorder {
    * is away, as the batch will find out
    */
   async #beginInTurn(shard: string): Promise<pg.PoolClient | undefined> {
-    this.#holding_ms.set(shard, performance.now() + this.#options.turnTimeout_ms)
+    this.#turns.add(shard)
     const begin = () => this.#beginWithLock(shard)
     return this.#observer.detached?.(begin) ?? begin()
   }

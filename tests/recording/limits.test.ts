@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import pg from 'pg'
-import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { toApiError } from '../../src/http/error-handler.ts'
 import { NO_OBSERVER, type RecorderObserver } from '../../src/recording/observer.ts'
 import { Recorder } from '../../src/recording/recorder.ts'
@@ -27,80 +27,6 @@ test.each([
     expect(await isRefused(recorder.record(`project ${i}`, parsedEvent()))).toBe(false)
   }
   expect(connect).toHaveBeenCalledTimes(expected)
-})
-
-describe('what comes while a batch is recorded', () => {
-  const SLOW_BATCH_ms = 100
-
-  /** Records events in projects of their own, which are in a batch by then. */
-  async function recordingOf(count: number) {
-    const { pool, connect } = exhaustedPool(6)
-    const recorder = new Recorder(pool)
-    const record = async (project: string) => void (await isRefused(recorder.record(project, parsedEvent())))
-    await Promise.all(Array.from({ length: count }, (_, i) => record(`project ${i}`)))
-    return { record, connect }
-  }
-
-  test('is recorded at once beside a batch of three', async () => {
-    const { record, connect } = await recordingOf(3)
-    await record('a')
-    await record('b')
-    expect(connect).toHaveBeenCalledTimes(3)
-  })
-
-  test('waits for a batch of four to end, and shares the next one', async () => {
-    const { record, connect } = await recordingOf(4)
-    await record('a')
-    await record('b')
-    expect(connect).toHaveBeenCalledTimes(1)
-  })
-
-  test('waits for one of 255, too', async () => {
-    const { record, connect } = await recordingOf(255)
-    await record('a')
-    expect(connect).toHaveBeenCalledTimes(1)
-  })
-
-  test('is recorded at once beside a batch of 256', async () => {
-    const { record, connect } = await recordingOf(256)
-    await record('a')
-    expect(connect).toHaveBeenCalledTimes(2)
-  })
-
-  test('is recorded at once beside a larger one of another project alone', async () => {
-    const { pool, connect } = exhaustedPool(4)
-    const recorder = new Recorder(pool)
-    await Promise.all(Array.from({ length: 257 }, () => isRefused(recorder.record('a', parsedEvent()))))
-    await isRefused(recorder.record('b', parsedEvent()))
-    expect(connect).toHaveBeenCalledTimes(2)
-  })
-
-  test('waits no longer than 100 ms for it to end, and the next then as long', async () => {
-    const { advance } = stopClock()
-    const { record, connect } = await recordingOf(4)
-    advance(SLOW_BATCH_ms)
-    for (const project of ['a', 'b', 'c', 'd']) await record(project)
-    expect(connect).toHaveBeenCalledTimes(1)
-    advance(1)
-    await record('e')
-    expect(connect).toHaveBeenCalledTimes(2)
-    advance(SLOW_BATCH_ms)
-    await record('f')
-    expect(connect).toHaveBeenCalledTimes(2)
-    advance(1)
-    await record('g')
-    expect(connect).toHaveBeenCalledTimes(3)
-  })
-
-  test('is recorded beside a slow one within a second if nothing else comes', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
-    onTestFinished(() => void vi.useRealTimers())
-    const { record, connect } = await recordingOf(4)
-    await record('a')
-    vi.advanceTimersByTime(1_000)
-    await setImmediate()
-    expect(connect).toHaveBeenCalledTimes(2)
-  })
 })
 
 async function isRefused(recorded: Promise<unknown>): Promise<boolean> {
