@@ -4,7 +4,6 @@ import { connect } from '../../src/database/open.ts'
 import type { Database } from '../../src/database/pool.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { customEvent, fillFixture, IMPORTED_ENTRY } from '../recording/fixture.ts'
-import { isOnCitus } from '../support/citus.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createDatabaseProxy, type DatabaseProxy } from '../support/database-proxy.ts'
 import { kill, type Service, startService } from '../support/service.ts'
@@ -78,8 +77,8 @@ test('while a table is locked, requests that do not need it pass, and those that
     get('/projects/demo/modules/quiz'),
     get('/projects/demo/modules/quiz/versions'),
   ]
-  // On a cluster the statements of one connection wait in sessions of their own; equal reads are one statement.
-  await lock.waiting(isOnCitus ? 3 : 1)
+  // The equal reads are one statement.
+  await lock.waiting(3)
   const others = [`/projects/demo/entries/${IMPORTED_ENTRY}`, '/projects/demo/entries', '/readyz']
   for (const other of others) expect((await get(other)).status).toBe(200)
   await lock.release()
